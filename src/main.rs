@@ -89,10 +89,12 @@ struct Controller {
     /// Directory of the result store.
     #[arg(long, env = "SKYWARD_STORE_DIR", default_value = "/var/lib/skyward/store")]
     store_dir: PathBuf,
-    /// What one namespace may hold of the result store: an amount such as `2Gi`, or a part of its volume.
+    /// Most that one namespace may hold of the result store: an amount such as `2Gi`, or a part of its
+    /// volume.
     #[arg(long, env = "SKYWARD_STORE_QUOTA_PER_NAMESPACE", default_value = "20%")]
     store_quota_per_namespace: Quota,
-    /// How long what a run left waits on its machine for room in the result store before it is given up.
+    /// How long the log and value of a run wait on its machine for room in the result store before they
+    /// are given up.
     #[arg(long, env = "SKYWARD_STORE_HOLD_FOR", default_value = "1h")]
     store_hold_for: Lasting,
     /// Directory with an agent for each architecture: `<dir>/<arch>/skyward-agent`.
@@ -139,7 +141,7 @@ struct Controller {
     /// Where the aggregated API asks for logs and results (mutual TLS).
     #[arg(long, env = "SKYWARD_DATA_ADDRESS", default_value = "[::]:8443")]
     data_address: SocketAddr,
-    /// A quarter of the Pools reconciled at the same time, and orders and returns under way at one account.
+    /// Orders and returns in flight at one account; four times as many Pools are reconciled at once.
     #[arg(long, env = "SKYWARD_CONCURRENCY", default_value_t = 32)]
     concurrency: u16,
 }
@@ -184,7 +186,7 @@ fn main() -> ExitCode {
             Some(Command::Crds { command }) => crds::run(command).await,
         }
     });
-    // Threads that still block must not hold up the end.
+    // Threads that still block must not hold up the exit.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match result {
         Ok(()) => ExitCode::SUCCESS,

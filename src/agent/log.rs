@@ -44,7 +44,7 @@ impl Stream {
     }
 }
 
-/// Turns bytes as they are read from the two pipes into records. It holds back an
+/// Turns bytes as they are read from the two pipes into records. The encoder holds back an
 /// unfinished line, at most [`MAX_CONTENT`] bytes for each stream, until its end comes or
 /// [`Encoder::flush`] is called.
 #[derive(Debug, Default)]
@@ -80,8 +80,8 @@ impl Encoder {
         self.held.iter().any(|held| !held.is_empty())
     }
 
-    /// Writes what is held back, as partial records: somebody may be waiting to see a prompt
-    /// or a progress bar, or nothing more will come.
+    /// Writes unfinished lines as partial records: a reader may wait for a prompt or a progress
+    /// bar, or no more output may come.
     pub fn flush(&mut self, unix_ms: u64, out: &mut Vec<u8>) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let held = &mut self.held[stream.index()];
@@ -93,7 +93,7 @@ impl Encoder {
     }
 }
 
-/// Adds to what is held back, writing a partial record each time it would grow too long.
+/// Adds to the unfinished line, writing a partial record each time it would grow too long.
 fn hold(held: &mut Vec<u8>, mut bytes: &[u8], stream: Stream, unix_ms: u64, out: &mut Vec<u8>) {
     while held.len() + bytes.len() > MAX_CONTENT {
         let (part, rest) = bytes.split_at(MAX_CONTENT - held.len());
@@ -127,8 +127,8 @@ pub struct Record<'a> {
     pub content: &'a [u8],
 }
 
-/// The whole records of a piece of a log file, in order. Lines that are no records are
-/// passed over; a record that is cut at the end of the piece is left for the next one.
+/// The whole records of a piece of a log file, in order. Lines that are no records are skipped; a
+/// record that is cut at the end of the piece is left for the next one.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -237,7 +237,7 @@ impl Tail {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What it keeps.
+    /// The bytes that it keeps.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -8,12 +8,12 @@ use k8s_openapi::jiff::Timestamp;
 
 /// The object does what its spec asks for.
 pub const READY: &str = "Ready";
-/// The controller works on it (kstatus: only present while True).
+/// The controller works on the object (kstatus: only present while True).
 pub const RECONCILING: &str = "Reconciling";
-/// It cannot go on until somebody acts (kstatus: only present while True).
+/// The object cannot go on until somebody acts (kstatus: only present while True).
 pub const STALLED: &str = "Stalled";
 
-/// Provider: this cluster remembers less than the machines of that account.
+/// Provider: this cluster remembers less than the machines of the account.
 pub const RESTORE_DETECTED: &str = "RestoreDetected";
 
 /// Machine: the provider accepted the order.
@@ -193,7 +193,7 @@ pub mod reason {
     pub const RESULT_NOT_STORED: &str = "ResultNotStored";
     /// Task: the machine's disk is full.
     pub const DISK_FULL: &str = "DiskFull";
-    /// Task: the kernel killed it for want of memory. Machine: all of it, as its container.
+    /// Task: the kernel killed it for want of memory. Machine: its whole container was killed.
     pub const OUT_OF_MEMORY: &str = "OutOfMemory";
     /// Task: its watcher on the machine was killed, so its end is unknown.
     pub const WATCHER_KILLED: &str = "WatcherKilled";

@@ -16,8 +16,8 @@ pub const PATTERN: &str =
     r"^([0-9]{1,9}(\.[0-9]{1,3})?(ms|s)|[0-9]{1,7}(\.[0-9]{1,3})?m|[0-9]{1,6}(\.[0-9]{1,3})?h)+$";
 
 impl Duration {
-    /// The value; `None` when the text is not a duration (which admission refuses,
-    /// so only an object from before a stricter rule can have it).
+    /// The value; `None` when the text is not a duration (admission refuses it, so only an object
+    /// from before a stricter rule has one).
     pub fn parse(&self) -> Option<std::time::Duration> {
         let mut rest = self.0.as_str();
         if rest.is_empty() {

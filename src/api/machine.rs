@@ -59,9 +59,9 @@ pub struct MachineSpec {
     /// UID of that Pool.
     #[schemars(length(max = 64))]
     pub pool_uid: String,
-    /// Number of its place in the Pool.
+    /// Number of its slot in the Pool.
     pub slot: u32,
-    /// Which try to fill that place, from 1.
+    /// Which try to fill that slot, from 1.
     pub attempt: u32,
     /// The Provider it is ordered from.
     #[schemars(length(max = 253))]
@@ -95,8 +95,8 @@ pub struct MachineSpec {
     pub hourly_price: String,
     /// Most that the order may come to cost in USD per hour: on demand `hourlyPrice`, at
     /// Vast.ai `maxHourlyCost` of the Pool, else twice `hourlyPrice`; on the spot market
-    /// `maxHourlyCost`, else the Offer's price on demand. Never less than `hourlyPrice`. No
-    /// bid is raised to it: it only bounds the bids.
+    /// `maxHourlyCost`, else the Offer's price on demand. Never less than `hourlyPrice`. It bounds
+    /// bids and raises none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub max_hourly_cost: Option<String>,
@@ -165,22 +165,22 @@ pub enum Market {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum MachinePhase {
-    /// Recorded, and asked for.
+    /// Recorded, and ordered.
     #[default]
     Ordered,
-    /// The provider accepted; it boots.
+    /// The provider accepted the order; the machine boots.
     Accepted,
     /// SSH answers.
     Reachable,
     /// Bootstrap steps run.
     Bootstrapping,
-    /// It takes runs.
+    /// The machine takes runs.
     Ready,
-    /// It takes no new runs and finishes those it has.
+    /// The machine takes no new runs and finishes the runs that it has.
     Draining,
     /// Its deletion is ordered, until the provider says it is gone.
     Deleting,
-    /// It failed or vanished; it will be deleted and replaced.
+    /// The machine failed or vanished; it will be deleted and replaced.
     Failed,
 }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::{Count, Cpu, FormFactor, Size};
 
-/// One kind of machine that a Provider offers. Written by the controller; when it was
-/// last read stands in the Provider's status.
+/// One kind of machine that a Provider offers. Written by the controller; the Provider's status
+/// says when Offers were last read.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "skyward.dev",
@@ -146,9 +146,9 @@ impl Architecture {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Availability {
-    /// It can.
+    /// It is available.
     Yes,
-    /// It cannot.
+    /// It is not available.
     No,
     /// The provider does not say.
     Unknown,

@@ -73,22 +73,22 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub provider: Option<String>,
-    /// Alternatives, of which the best that can be ordered is taken. Each overrides the fields of
+    /// Alternatives, of which the Pool takes the best that can be ordered. Each overrides the fields of
     /// the Pool that it sets, such as
     /// `[{provider: verda, region: FIN-01}, {provider: aws, instanceType: p5.48xlarge, maxHourlyCost: "60"}]`.
-    /// Without any, the Pool itself is the only one. A change replaces machines when idle.
+    /// Without any, the Pool itself is the only candidate. A change replaces machines when idle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub candidates: Vec<Candidate>,
     /// How candidates are ranked: `Cheapest` (default) takes the lowest price of all, `First`
-    /// the first that can be ordered, `Available` the first whose provider says that it has some.
-    /// A refusal moves on to the next. May be changed at any time.
+    /// the first that can be ordered, `Available` the first whose provider says that machines are
+    /// available. A refusal moves on to the next. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
-    /// On which market: `SpotIfAvailable` (default) takes an offer on the spot market where
-    /// it has one, else on demand; `Spot`, `OnDemand`; `Cheapest` takes whichever costs
-    /// less. Machines of the spot market may be taken back at any time. May be changed at
-    /// any time; machines that exist stay.
+    /// On which market: `SpotIfAvailable` (default) takes an Offer on the spot market where it has
+    /// a spot price, else on demand; `Spot`, `OnDemand`; `Cheapest` takes whichever costs less.
+    /// Machines of the spot market may be taken back at any time. May be changed at any time;
+    /// machines that exist stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
     /// At least this share of the machines on the spot market, in percent, the others on
@@ -166,10 +166,10 @@ pub struct PoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
     /// Machines that may fail in a row before they take Tasks; then the Pool is Stalled until
-    /// its spec changes or an hour has passed. Of a Pool of 4 nodes that all fail, 4 have. Where
-    /// two machines failed in the same step of their bootstrap in the same way, the Pool is Stalled
-    /// at once, until its spec, or what that names, changes. Default 10. May be changed at any
-    /// time.
+    /// its spec changes or an hour has passed. In a Pool of 4 nodes that all fail, 4 have failed.
+    /// Where two machines failed in the same step of their bootstrap in the same way, the Pool is
+    /// Stalled at once, until its spec, or a Secret, ConfigMap or Provider that it names, changes.
+    /// Default 10. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub max_provision_attempts: Option<u32>,
@@ -260,7 +260,7 @@ pub enum Selection {
     /// The first in their order that can be ordered.
     #[serde(alias = "first")]
     First,
-    /// The first in their order whose provider says that it has some.
+    /// The first in their order whose provider says that machines are available.
     #[serde(alias = "available")]
     Available,
 }
@@ -276,7 +276,7 @@ pub enum Allocation {
     /// Only on demand.
     #[serde(alias = "on-demand")]
     OnDemand,
-    /// The spot market where an offer has one, else on demand.
+    /// The spot market where an Offer has a spot price, else on demand.
     #[default]
     #[serde(alias = "spot-if-available")]
     SpotIfAvailable,
@@ -289,7 +289,7 @@ pub enum Allocation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum Topology {
-    /// They must.
+    /// Machines must reach each other.
     #[default]
     Connected,
     /// Each stands alone.
@@ -377,8 +377,8 @@ pub struct Image {
     /// Variables for the steps that prepare a machine alone, from Secrets and ConfigMaps of the
     /// Pool's namespace, such as those of a proxy (`https_proxy`) or of a default index
     /// (`UV_DEFAULT_INDEX`); `env` wins over them. No Task finds them, and what a step says is
-    /// shown without the values of Secrets. A Secret that changes takes effect on machines that
-    /// are made after it.
+    /// shown without the values of Secrets. A changed Secret takes effect on machines that are made
+    /// afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub steps_env_from: Vec<EnvFrom>,
@@ -433,7 +433,7 @@ pub struct Worker {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Logs {
-    /// Room for the log of one run, from `1Mi` to `2Gi`. Of one that prints more the first
+    /// Room for the log of one run, from `1Mi` to `2Gi`. Of a run that prints more the first
     /// quarter and the newest rest are kept, and its log says how much is missing between them.
     /// Default `256Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -449,9 +449,9 @@ const LOG_LIMIT: u64 = 256 * 1024 * 1024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// From the acceptance of its order to an address. An order that nobody accepts is given up
-    /// after as long, without the time, up to two hours, that it waits for its turn at the cloud.
-    /// Default `300s`.
+    /// From the acceptance of its order to an address. An order that the cloud does not accept is
+    /// given up after as long; up to two hours in which it waits for its turn at the cloud do not
+    /// count. Default `300s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("timeouts.provision", "1s"))]
     pub provision: Option<Duration>,
@@ -460,12 +460,12 @@ pub struct Timeouts {
     #[x_kube(validation = crate::rule::at_least("timeouts.ssh", "1s"))]
     pub ssh: Option<Duration>,
     /// From SSH to Ready. Default `300s`, at RunPod `600s`; `status.bootstrapTimeout` of each
-    /// Machine has the one that counts.
+    /// Machine has the value that counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("timeouts.bootstrap", "1s"))]
     pub bootstrap: Option<Duration>,
     /// What Tasks have between SIGTERM and SIGKILL when the Pool is deleted, suspended or
-    /// turned off. One that only shrinks lets them finish. Default `120s`.
+    /// turned off. A Pool that only shrinks lets Tasks finish. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_most("timeouts.shutdown", "24h"))]
     pub shutdown: Option<Duration>,
@@ -529,7 +529,7 @@ pub struct PoolStatus {
     /// Tasks that run, as of at most some seconds ago: a change that lasts five seconds is written.
     #[serde(default)]
     pub running_tasks: u32,
-    /// Tasks that wait for a place, as of at most some seconds ago.
+    /// Tasks that wait for a machine, as of at most some seconds ago.
     #[serde(default)]
     pub waiting_tasks: u32,
     /// Price of its machines in USD per hour, as a decimal.
@@ -547,11 +547,10 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 256))]
     pub head_address: String,
-    /// Highest attempt used in each slot that ever had a machine; slot numbers and
-    /// attempts are never used twice.
+    /// Highest attempt that the Pool has counted, over all slots; an attempt is never used twice.
     #[serde(default)]
     pub last_attempt: u32,
-    /// Where it ordered machines: what they shared there is returned with the Pool.
+    /// Where the Pool ordered machines: what they shared there is returned with the Pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub places: Vec<Place>,
@@ -561,7 +560,8 @@ pub struct PoolStatus {
     /// When the last of them failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure_at: Option<Time>,
-    /// How bootstraps of its machines failed since its spec, or what that names, changed.
+    /// How bootstraps of its machines failed since its spec, or an object that the spec names,
+    /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapRecord>,
     /// Reason of the condition `Ready`, followed by the number of failed tries and how many are
@@ -583,11 +583,12 @@ pub struct PoolStatus {
 }
 
 /// How bootstraps failed. Where two machines failed in the same way no other is ordered before the
-/// spec, or what it names, changes.
+/// spec, or an object that it names, changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapRecord {
-    /// Digest of the spec without `nodes` and `suspend`, and of the versions of what it names.
+    /// Digest of the spec without `nodes` and `suspend`, and of the versions of the objects that it
+    /// names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub tried_with: String,

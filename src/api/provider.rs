@@ -83,8 +83,8 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
     /// Which host keys are trusted. `TrustOnFirstUse` (default) prefers a key learnt over a
-    /// verified way (injected, or read from the cloud) and otherwise pins the first one it
-    /// sees; `Verified` refuses a machine whose key it cannot learn over a verified way.
+    /// verified channel (injected, or read from the cloud) and otherwise pins the first key that a
+    /// machine shows; `Verified` refuses a machine whose key no verified channel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key_policy: Option<HostKeyPolicy>,
     /// How often offers are read again and the account is checked. Default `5m`.
@@ -92,7 +92,7 @@ pub struct ProviderSpec {
     #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
     /// Longest wait for one answer of the cloud, from `1s` to `5m`; at AWS its retries are included.
-    /// Default `30s`. `container` has no such wait: it asks the API server alone.
+    /// Default `30s`. Not for `container`, which asks the API server alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::between("requestTimeout", "1s", "5m"))]
     pub request_timeout: Option<Duration>,
@@ -129,9 +129,9 @@ pub const CONTAINER: &str = "container";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum HostKeyPolicy {
-    /// Pin the first key seen when none can be learnt over a verified way.
+    /// Pin the first key that a machine shows when no verified channel tells it.
     TrustOnFirstUse,
-    /// Refuse a machine whose key cannot be learnt over a verified way.
+    /// Refuse a machine whose key no verified channel tells.
     Verified,
 }
 
@@ -165,10 +165,10 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::amount("limits.monthlyCostPerNamespace", "1000"))]
     pub monthly_cost_per_namespace: Option<Amount>,
-    /// Namespaces with limits of their own: the first entry whose selector fits decides. What it
-    /// leaves out, and all of it where none fits, is as `machinesPerNamespace`,
-    /// `hourlyCostPerNamespace` and `monthlyCostPerNamespace` say. The limits of the whole
-    /// Provider stand for all.
+    /// Namespaces with limits of their own: the first entry whose selector fits decides. Limits
+    /// that it leaves out, and all limits where no entry fits, are those of `machinesPerNamespace`,
+    /// `hourlyCostPerNamespace` and `monthlyCostPerNamespace`. The limits of the whole Provider
+    /// stand for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub namespaces: Vec<NamespaceLimits>,
@@ -210,8 +210,8 @@ pub struct ContainerSettings {
     /// When the image is pulled. Default `IfNotPresent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
-    /// Secrets with registry credentials, in the namespace of the Pool. One that is missing
-    /// and not `optional` stops the order and is named.
+    /// Secrets with registry credentials, in the namespace of the Pool. A missing Secret that is
+    /// not `optional` stops the order and is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub image_pull_secrets: Vec<LocalRef>,
@@ -419,9 +419,9 @@ impl RestoreDecision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum AfterRestore {
-    /// They are not ended: they stop themselves when their work is over.
+    /// The machines are kept: they stop themselves when their work is over.
     Adopt,
-    /// They are ended.
+    /// The machines are ended.
     End,
 }
 
@@ -445,7 +445,7 @@ pub struct ProviderCost {
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub on_demand: String,
-    /// How much more that would have cost on demand.
+    /// How much more the settled part would have cost on demand.
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub savings_vs_on_demand: String,
@@ -457,7 +457,7 @@ pub struct ProviderCost {
     #[serde(default)]
     #[schemars(length(max = 40))]
     pub settled_this_month: String,
-    /// The same by namespace, for at most 1000 namespaces. Each stands there under a pseudonym
+    /// `settledThisMonth` by namespace, for at most 1000 namespaces. Each stands under a pseudonym
     /// that only the operator can make, since tenants may read this object; the metrics
     /// `skyward_pool_*` have namespaces by name. A namespace that was left out in favour of another
     /// begins with `settledThisMonthElsewhere` when it spends again.
@@ -482,8 +482,8 @@ pub struct ProviderCost {
 pub enum SelfStop {
     /// Nothing is billed any more.
     EndsBilling,
-    /// Part of it, such as the disk, is.
+    /// A part of the machine, such as its disk, is billed on.
     Partial,
-    /// All of it is.
+    /// The whole machine is billed on.
     None,
 }

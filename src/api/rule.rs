@@ -54,7 +54,7 @@ pub(crate) fn between(field: &str, least: &str, most: &str) -> Rule {
     )
 }
 
-/// An amount of memory or storage has a unit. What is no amount at all has its own message.
+/// An amount of memory or storage has a unit. Text that is no amount has its own message.
 pub(crate) fn with_unit(field: &str, example: &str) -> Rule {
     let bare = example.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     Rule::new("!string(self).matches(r'^[0-9]+$')")
@@ -70,8 +70,8 @@ pub(crate) fn size_between(field: &str, least: &str, most: &str) -> Rule {
     .message(format!("{field} must be from {least} to {most}").as_str())
 }
 
-/// A size from 64Mi: nobody means less, but who forgets the unit writes it. What is no amount at all
-/// has its own message.
+/// A size from 64Mi: a smaller one means that its unit was forgotten. Text that is no amount has its
+/// own message.
 pub(crate) fn size_with_unit(field: &str, most: &str) -> Rule {
     quantity_between(shared::SIZE_PATTERN, "64Mi", most)
         .message(format!("{field} must be from 64Mi to {most}: write 16Gi, not 16").as_str())
@@ -97,7 +97,7 @@ fn quantity_between(pattern: &str, least: &str, most: &str) -> Rule {
     ))
 }
 
-/// What is not a duration at all has its own message, once.
+/// Text that is no duration has its own message, once.
 fn bounded(rule: &str, message: &str) -> Rule {
     Rule::new(format!(
         "!string(self).matches(r'{}') || {rule}",

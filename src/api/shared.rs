@@ -16,8 +16,8 @@ pub struct Accelerator {
     /// `H100-NVL` or `H100:8`: the same as `memory`, `formFactor` and `count`.
     #[schemars(length(min = 1, max = 64))]
     pub name: String,
-    /// How many each machine has at least, such as `8`; a part of one, where a cloud sells such, as
-    /// text, such as `"0.5"`. Default 1.
+    /// How many each machine has at least, such as `8`; a fraction, where a cloud sells parts, as
+    /// text such as `"0.5"`. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::count_between("accelerator.count", "0.125", "16"))]
     pub count: Option<Count>,
@@ -27,8 +27,8 @@ pub struct Accelerator {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::size_with_unit("accelerator.memory", "1Ti"))]
     pub memory: Option<Size>,
-    /// How each is built into its machine; any when left out. Where a cloud does not say it,
-    /// nothing fits.
+    /// How each is built into its machine; any when left out. An Offer whose cloud does not tell it
+    /// fits none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form_factor: Option<FormFactor>,
 }
@@ -141,8 +141,8 @@ impl Size {
         })
     }
 
-    /// That many GB (10^9 bytes), as clouds count what they offer: what is no whole number of Mi is
-    /// rounded down to M.
+    /// That many GB (10^9 bytes), as clouds count what they offer: an amount that is no whole
+    /// number of Mi is rounded down to M.
     pub fn of_gb(gigabytes: f64) -> Self {
         let bytes = (gigabytes * 1e9).round().max(0.0) as u64;
         let mega = 1_000_000;
@@ -167,8 +167,8 @@ impl Size {
     }
 
     /// Memory of an accelerator in the GB that it is sold with: here a binary unit means the same as
-    /// a decimal one, `80G` and `80Gi` are both 80. What is compared with it:
-    /// `skyward_core::accelerator::has_memory`.
+    /// a decimal one, `80G` and `80Gi` are both 80. `skyward_core::accelerator::has_memory` compares
+    /// it.
     pub fn card_gb(&self) -> Option<f64> {
         let (number, unit) = self.parts()?;
         let per_step: f64 = if unit.ends_with('i') { 1024.0 } else { 1000.0 };
@@ -366,7 +366,7 @@ impl Count {
         self.thousandths as f64 / 1000.0
     }
 
-    /// Whether it has no part of one.
+    /// Whether it is a whole number.
     pub const fn is_whole(self) -> bool {
         self.thousandths.is_multiple_of(1000)
     }
@@ -388,7 +388,8 @@ impl Serialize for Count {
     }
 }
 
-/// A [`Count`] as a record has it; one that is older than the settled names has a part as a number.
+/// A [`Count`] as a record has it; a record older than the settled names has a fraction as a
+/// number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StoredCount {
@@ -432,8 +433,8 @@ fn thousandths(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(part)
 }
 
-/// An amount of money as text. In a manifest a whole number needs no quotes: it is exact.
-/// A fraction does, because YAML and JSON make a binary one of it.
+/// An amount of money as text. In a manifest a whole number needs no quotes: it is exact. A
+/// fraction needs them, because YAML and JSON make a binary number of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "String")]
 pub struct Amount(pub String);

@@ -190,16 +190,16 @@ pub struct Retries {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::crd::explain_variants)]
 pub enum TaskPhase {
-    /// It waits; the condition `Scheduled` says for what.
+    /// The Task waits; the condition `Scheduled` says for what.
     #[default]
     Pending,
-    /// It has machines and runs.
+    /// The Task has machines and runs.
     Running,
     /// `spec.suspend` holds it.
     Suspended,
     /// Every run succeeded.
     Succeeded,
-    /// It ended otherwise.
+    /// The Task ended otherwise.
     Failed,
 }
 
@@ -289,9 +289,9 @@ pub struct TaskStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placed {
-    /// Number of its place in the Pool.
+    /// Number of its slot in the Pool.
     pub slot: u32,
-    /// Which try to fill that place.
+    /// Which try to fill that slot.
     pub attempt: u32,
 }
 
@@ -381,7 +381,7 @@ pub enum Placement {
 }
 
 impl TaskSpec {
-    /// The placement; `None` when it is none of the admitted values.
+    /// The placement; `None` for a value that admission refuses.
     pub fn parsed_placement(&self) -> Option<Placement> {
         match &self.placement {
             None => Some(Placement::One),

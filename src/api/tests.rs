@@ -1,6 +1,6 @@
 //! Records that were written before the names of the resources were settled, as the API server
-//! shows them afterwards: without the fields that are gone. They are read, or an upgrade would
-//! lose machines that cost money, and runs.
+//! shows them afterwards: without the fields that are gone. The controller reads such records, or
+//! an upgrade would lose machines that cost money, and runs.
 
 use serde_json::json;
 

@@ -1,5 +1,6 @@
 //! The schema of values that a manifest writes as text, or as a whole number where that is exact:
-//! amounts, sizes, durations. Both are admitted as far as a rule, which says what to write instead.
+//! amounts, sizes, durations. The schema admits any text and whole number; a rule judges it and
+//! says what to write instead.
 
 use schemars::{Schema, json_schema};
 

@@ -32,11 +32,11 @@ pub(crate) fn name_of(text: &str, kinds: &[&str]) -> Option<String> {
 /// Names of one page of a list.
 const PAGE: u32 = 500;
 
-/// What became of a request.
+/// Why a request failed.
 pub(crate) enum Failure {
     /// Trying again may help.
     Passing(anyhow::Error),
-    /// It does not.
+    /// Trying again does not help.
     Lasting(anyhow::Error),
 }
 
@@ -58,7 +58,7 @@ impl Cluster {
         }
     }
 
-    /// Connects as kubectl would; `acting_as`: a user, and groups, that the API server shall judge instead.
+    /// Connects as kubectl would; `acting_as`: a user and groups to impersonate.
     pub(crate) async fn connect(
         file: Option<PathBuf>,
         context: Option<String>,
@@ -125,7 +125,7 @@ impl Cluster {
         self.read("tasks", name, &format!("{subresource}?{query}")).await
     }
 
-    /// Streams what the bootstrap of a Machine printed.
+    /// Streams the output of a Machine's bootstrap.
     pub(crate) async fn machine_log(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Failure> {
         self.read("machines", name, "log").await
     }
@@ -189,14 +189,14 @@ impl Cluster {
     }
 }
 
-/// Whether the API server answered for an API that it does not know.
+/// Whether the message means that the API server does not know the API.
 fn is_not_served(message: &str) -> bool {
     message.is_empty()
         || message.contains("page not found")
         || message.contains("could not find the requested resource")
 }
 
-/// Whether the API server answered for an aggregated API that does not answer.
+/// Whether the message means that the aggregated API does not answer.
 fn is_not_available(message: &str) -> bool {
     message.is_empty() || message.contains("service unavailable")
 }

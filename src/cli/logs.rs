@@ -2,8 +2,8 @@
 //!
 //! The server sends records with their offsets; lines are joined here. So after a loss of
 //! connection the next request begins exactly after the last record that arrived, with the
-//! beginning of an unfinished line still at hand: nothing is lost, nothing comes twice. Of several
-//! Tasks and Machines each line begins with whose it is.
+//! beginning of an unfinished line still at hand: nothing is lost, nothing comes twice. With
+//! several Tasks and Machines each line begins with its owner.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
 const SILENCE: Duration = Duration::from_mins(1);
 /// An unfinished line is shown after this.
 const PROMPT: Duration = Duration::from_millis(500);
-/// How often a Task that waits is looked at, to say what for.
+/// How often a waiting Task is looked at, to say what it waits for.
 const LOOK: Duration = Duration::from_secs(2);
 /// Tries of a request, when not following.
 const TRIES: u32 = 4;
@@ -88,7 +88,7 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
     });
     let options = LogOptions {
         follow,
-        // As kubectl has it: -1 is everything.
+        // As in kubectl, -1 is everything.
         tail_lines: tail.and_then(|lines| u64::try_from(lines).ok()),
         since: since.or(since_time),
         rank,
@@ -113,7 +113,7 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
                 Target::Machine(name) => machine(cluster, name, options.tail_lines, sheet).await,
             };
             match read {
-                // The others go on, unless nobody reads what they would print.
+                // The others go on, unless the reader of the output is gone.
                 Err(error) if several && !is_unread(&error) => {
                     complain(&format!("error: {target}: {error:#}"));
                     Ok(ExitCode::FAILURE)
@@ -137,7 +137,7 @@ pub(crate) fn worst(codes: Vec<ExitCode>) -> ExitCode {
     failed.unwrap_or(ExitCode::SUCCESS)
 }
 
-/// What cannot be, before anything is read.
+/// Refuses impossible arguments before anything is read.
 fn may_be_read(targets: &[Target], options: &LogOptions, most: usize) -> Result<()> {
     let machine = targets.iter().find(|target| matches!(target, Target::Machine(_)));
     if let Some(machine) = machine {
@@ -169,7 +169,7 @@ fn may_be_read(targets: &[Target], options: &LogOptions, most: usize) -> Result<
     Ok(())
 }
 
-/// Prints what a Machine's bootstrap printed.
+/// Prints the output of a Machine's bootstrap.
 async fn machine(cluster: &Cluster, name: &str, tail: Option<u64>, sheet: Sheet) -> Result<ExitCode> {
     let mut failures = 0;
     let text = loop {
@@ -186,7 +186,7 @@ async fn machine(cluster: &Cluster, name: &str, tail: Option<u64>, sheet: Sheet)
     Ok(ExitCode::SUCCESS)
 }
 
-/// It is bounded where it is kept; whatever answers, no more than this is held.
+/// Most bytes that are held; the stored log is shorter.
 const MOST: u64 = 4 * 1024 * 1024;
 
 async fn read_all(cluster: &Cluster, name: &str) -> Result<Vec<u8>, Failure> {
@@ -224,7 +224,7 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
     let mut had_ended = false;
     loop {
         options.positions = screen.positions();
-        // Lines that came while the connection was lost are no part of what was left out.
+        // Lines that came while the connection was lost must not be left out.
         options.tail_lines = tail.filter(|_| !screen.knows_all());
         match read(cluster, name, &options, &mut screen).await? {
             Stream::Ended if !follow || had_ended => break,
@@ -232,7 +232,7 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
                 failures = 0;
                 // The stream ends with the Task, but also when the server restarts.
                 match cluster.task(name).await {
-                    // Once more, for what came between.
+                    // Once more, for lines that came in between.
                     Ok(Some(task)) if phase(&task).is_finished() || attempt.is_some() => {
                         had_ended = true;
                         continue;
@@ -337,7 +337,7 @@ async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut 
     }
 }
 
-/// Says once, and again when it changes, why a Task has not started.
+/// Prints why a Task has not started, once and after each change.
 async fn say_what_it_waits_for(cluster: &Cluster, name: &str, said: &mut String) {
     let Ok(Some(task)) = cluster.task(name).await else {
         return;
@@ -382,7 +382,7 @@ async fn verdict(cluster: &Cluster, name: &str) -> Result<ExitCode> {
                 complain(&format!("Task {name:?} was deleted"));
                 return Ok(ExitCode::FAILURE);
             }
-            // That it cannot be seen was said already.
+            // The failure was printed already.
             Ok(Some(_)) | Err(Failure::Lasting(_)) => return Ok(ExitCode::SUCCESS),
             Err(Failure::Passing(error)) => last = Some(error),
         }
@@ -405,7 +405,7 @@ mod tests {
     use crate::screen::Paper;
 
     /// A Task that has ended when it is first looked at. The first stream of its log ends in order and
-    /// too early, as under a leader that does not know yet what runs. Answers which logs were asked for.
+    /// too early, as under a leader that does not know yet what runs. Returns the requested logs.
     async fn follow(first: &'static str, then: &'static str) -> Vec<String> {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let requests = asked.clone();

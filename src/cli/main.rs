@@ -59,16 +59,15 @@ struct Access {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Prints what Tasks' runs printed, or what the bootstrap of a Machine printed.
+    /// Prints the output of Tasks' runs, or of a Machine's bootstrap.
     ///
     /// With several ranks each line begins with `[rank]`, with several Tasks with `[name/rank]`. With
     /// --follow it goes on until the Task has ended, through restarts of the Task, of the
     /// controller and of the connection, and no line is lost or shown twice; the exit code is 1
     /// when a Task failed, or its log could not be read.
     ///
-    /// machine/NAME is for Machines that do not become ready: what the bootstrap printed of one
-    /// that is prepared now, or of one of the last of its Pool that failed, also when the Machine
-    /// is gone.
+    /// machine/NAME is for Machines that do not become ready: the output of a bootstrap that goes
+    /// on, or of one of the last of its Pool that failed, also when the Machine is gone.
     #[command(after_help = "\
 Examples:
   kubectl skyward logs train                     all of it, all ranks
@@ -82,8 +81,8 @@ Examples:
     Logs(logs::Arguments),
     /// Prints how Tasks' runs ended and what their functions returned.
     ///
-    /// Several are printed each under its name, with -o json as one object by their names. What
-    /// could not be read is said on standard error; the exit code is 1 then.
+    /// Several Tasks are printed each under its name, with -o json as one object by their names. A
+    /// Task that could not be read is named on standard error; the exit code is 1 then.
     #[command(after_help = "\
 Examples:
   kubectl skyward results train                  a table, values shortened
@@ -146,13 +145,13 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     }
 }
 
-/// Whether nobody reads our output any more.
+/// Whether the reader of our output is gone.
 fn is_unread(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<std::io::Error>();
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Says something on standard error; nothing can be done when even that fails.
+/// Prints to standard error; nothing can be done when even that fails.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -25,7 +25,7 @@ use crate::{
 
 /// Values fetched at once for a table.
 const AT_ONCE: usize = 16;
-/// Tries in a row that bring nothing.
+/// Most tries in a row without progress.
 const TRIES: u32 = 4;
 
 /// Arguments of `results`.
@@ -75,7 +75,7 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
     several(cluster, &names, rank, output).await
 }
 
-/// Prints those of several Tasks: one that cannot be read keeps no other from it.
+/// Prints the results of several Tasks; one that cannot be read does not stop the others.
 async fn several(cluster: &Cluster, names: &[String], rank: Option<u32>, output: Output) -> Result<ExitCode> {
     let mut codes = vec![ExitCode::SUCCESS];
     let mut objects = Vec::new();
@@ -111,7 +111,7 @@ fn object(members: &[String]) -> String {
     format!("{{\n{}\n}}", members.join(",\n"))
 }
 
-/// Names of Tasks: nothing else has results.
+/// Names of Tasks: only Tasks have results.
 fn tasks(targets: Vec<Target>) -> Result<Vec<String>> {
     let name = |target| match target {
         Target::Task(name) => Ok(name),
@@ -122,7 +122,7 @@ fn tasks(targets: Vec<Target>) -> Result<Vec<String>> {
     targets.into_iter().map(name).collect()
 }
 
-/// What is known of a Task.
+/// The facts about a Task that are printed.
 struct Gathered {
     name: String,
     rows: Vec<Row>,
@@ -138,7 +138,7 @@ impl Gathered {
     }
 }
 
-/// Prints what is known of a Task, under a heading.
+/// Prints a Task's facts, under a heading.
 fn print(found: &Gathered, output: Output, heading: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(heading.as_bytes())?;
@@ -161,7 +161,7 @@ fn print(found: &Gathered, output: Output, heading: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads what is known of a Task.
+/// Reads a Task's facts.
 async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output) -> Result<Gathered> {
     let task = cluster.task(name).await?.ok_or_else(|| {
         let namespace = &cluster.namespace;
@@ -206,7 +206,7 @@ async fn raw(cluster: &Cluster, name: &str, rank: Option<u32>) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads what the API answers until its end, or until `take` has enough. The API server cuts
+/// Reads the API's answer to its end, or until `take` has enough. The API server cuts
 /// every answer off after 60 s, so it comes in parts; the last one ends with a newline.
 async fn read(
     cluster: &Cluster,
@@ -282,7 +282,7 @@ fn is_incomplete(status: &TaskStatus, rank: Option<u32>) -> bool {
     count == 0 || (rank.is_none() && status.placed.len() > count)
 }
 
-/// Whether there is just no value: the table says how the runs ended.
+/// Whether the failure just means that there is no value: the table says how the runs ended.
 fn is_none(failure: &Failure) -> bool {
     matches!(failure, Failure::Lasting(error) if error.to_string().contains("has no return value"))
 }
@@ -310,9 +310,9 @@ async fn fetch(
     Ok(split(&text, (!several).then_some(single)))
 }
 
-/// The values of an answer: that of one rank, or an array of `{rank, value}`. They are only
-/// passed on, so numbers and nesting that nothing here could hold do no harm. What is not
-/// JSON is left out; the size says that there is something.
+/// The values of an answer: that of one rank, or an array of `{rank, value}`. The values stay text,
+/// so huge numbers and deep nesting do no harm. Invalid JSON is left out; the size shows that there
+/// is a value.
 fn split(text: &[u8], single: Option<u32>) -> Vec<(u32, String)> {
     type Object<'a> = BTreeMap<String, &'a RawValue>;
     let owned = |value: &RawValue| value.get().to_owned();
@@ -331,8 +331,7 @@ fn split(text: &[u8], single: Option<u32>) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// Fetches what a table shows of values that the status does not have. Of a large one it
-/// shows the size.
+/// Fetches values that the status lacks, for a table, which shows only the size of a large one.
 async fn fill_small(cluster: &Cluster, name: &str, rows: &mut BTreeMap<u32, Row>) -> Result<()> {
     let wanted: Vec<u32> = rows
         .values()
@@ -355,7 +354,7 @@ async fn small(cluster: &Cluster, name: &str, rank: u32) -> Result<Option<Shown>
     let mut text = Vec::new();
     let some = |piece: &[u8]| {
         text.extend_from_slice(piece);
-        // The newline at the end is no part of it.
+        // The newline at the end is no part of the value.
         Ok(text.len() <= SMALL + 1)
     };
     match read(cluster, name, Some(rank), some).await {

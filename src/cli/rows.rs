@@ -8,7 +8,7 @@ use skyward_api::{TaskStatus, task::RunResult};
 
 /// Longest value in a table.
 const SHORT: usize = 60;
-/// A larger value is not fetched for a table, in bytes.
+/// Largest value that is fetched for a table, in bytes.
 pub(crate) const SMALL: usize = 4096;
 pub(crate) const SUCCEEDED: &str = skyward_api::condition::reason::SUCCEEDED;
 

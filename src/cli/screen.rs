@@ -20,11 +20,11 @@ use crate::complain;
 #[derive(Clone, Default)]
 pub(crate) struct Paper(Rc<Cell<Option<usize>>>);
 
-/// One of the logs that are printed to it.
+/// One of the logs on that screen.
 pub(crate) struct Sheet {
     pub(crate) paper: Paper,
     pub(crate) number: usize,
-    /// Stands in front of each line where there are several logs.
+    /// Prefix of each line where there are several logs.
     pub(crate) name: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Sheet {
         out.flush()
     }
 
-    /// What is to be written so that no two lines become one.
+    /// The bytes to write, so that no two lines become one.
     fn ink(&self, bytes: &[u8]) -> Vec<u8> {
         let Some(last) = bytes.last() else {
             return Vec::new();
@@ -48,14 +48,14 @@ impl Sheet {
     }
 }
 
-/// What was printed so far, and how to go on.
+/// The state of the output, and how to go on.
 pub(crate) struct Screen {
     sheet: Sheet,
     timestamps: bool,
     /// The only rank that is asked for.
     only: Option<u32>,
-    /// The server chooses where the attempt begins that is printed: only its last lines
-    /// were asked for.
+    /// Whether only the last lines were requested, so that the server chooses where the attempt
+    /// begins.
     tail: bool,
     /// Attempt that is printed; 0 = none yet.
     pub(crate) attempt: u32,
@@ -94,7 +94,7 @@ impl Screen {
         self.unfinished
     }
 
-    /// Whether it is known of each rank where to go on.
+    /// Whether the next offset of each rank is known.
     pub(crate) fn knows_all(&self) -> bool {
         self.attempt > 0 && self.ranks().all(|rank| self.offsets.contains_key(&rank))
     }
@@ -118,7 +118,7 @@ impl Screen {
             .collect()
     }
 
-    /// One line of the stream; whether it told of the log itself.
+    /// Takes one line of the stream; answers whether it was about the log.
     pub(crate) fn line(&mut self, line: &Bytes) -> io::Result<bool> {
         match parse_framed(line) {
             None => return Ok(false),
@@ -182,7 +182,7 @@ impl Screen {
                 rank,
                 record,
             }) => {
-                // What was seen already is not shown again, whatever the server sends.
+                // Records that were shown are not shown again, even if the server repeats them.
                 let seen = self.offsets.entry(rank).or_default();
                 if record.end > *seen {
                     *seen = record.end;
@@ -195,9 +195,9 @@ impl Screen {
         Ok(true)
     }
 
-    /// Nothing came for a moment.
+    /// Called when nothing came for a moment.
     pub(crate) fn idle(&mut self) -> io::Result<()> {
-        // Among the lines of others half of one would be no use.
+        // Half a line among lines of other logs would be no use.
         if std::mem::take(&mut self.unfinished) && self.sheet.name.is_none() {
             self.joiner.idle(&mut self.buffer);
             self.print()?;
@@ -237,7 +237,7 @@ mod tests {
 
     fn told(mut screen: Screen, lines: &[&str]) -> Screen {
         for line in lines {
-            // Printing is not what is tested.
+            // The printing itself is not tested.
             let _ = screen.line(&Bytes::from(format!("{line}\n")));
         }
         screen

@@ -1,4 +1,4 @@
-//! What a command is about: Tasks and Machines by name, or the Tasks that a selector chooses.
+//! The targets of a command: Tasks and Machines by name, or the Tasks that a selector chooses.
 
 use std::fmt;
 
@@ -49,12 +49,12 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// Whether one object was named, and nothing that may be several.
+    /// Whether the target is exactly one named object.
     pub(crate) fn is_one(&self) -> bool {
         self.selector.is_none() && self.names.len() == 1
     }
 
-    /// All of them, each once, in the order in which they were named.
+    /// All targets, each once, in the order of their names on the command line.
     pub(crate) async fn find(self, cluster: &Cluster) -> Result<Vec<Target>> {
         let Some(selector) = &self.selector else {
             return Ok(each_once(self.names));

@@ -1,9 +1,9 @@
-//! Who may read the metrics: a client that shows a token of an account that may `get /metrics`.
+//! Access to the metrics: for clients with a token of an account that may `get /metrics`.
 //!
 //! The API server decides both: whose token it is (TokenReview), and what that account may
-//! do (SubjectAccessReview). Anybody may show any number of tokens that are nobody's, and
-//! each costs the API server a call in our name. So what is accepted counts for a while, an
-//! address whose token was refused waits, and few are asked about at a time.
+//! do (SubjectAccessReview). Anybody may show any number of made-up tokens, and each costs the API
+//! server a call in our name. So an accepted token counts for a while, an address whose token was
+//! refused waits, and few tokens are reviewed at a time.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -17,11 +17,11 @@ use sha2::{Digest, Sha256};
 use skyward_subresources::remembered::Remembered;
 use tokio::{sync::Semaphore, time::timeout};
 
-/// What may be read.
+/// The path that the right is about.
 pub(crate) const PATH: &str = "/metrics";
-/// Longest token that is asked about, in bytes; those of Kubernetes have one or two thousand.
+/// Longest token that is reviewed, in bytes; those of Kubernetes have one or two thousand.
 const TOKEN: usize = 16 * 1024;
-/// How long a yes counts, and therefore how long a token still works after its right was revoked.
+/// How long an accepted token counts, also after its right was revoked.
 const YES_LASTS: Duration = Duration::from_mins(1);
 /// How long an address waits after a token of it was refused.
 const NO_LASTS: Duration = Duration::from_secs(1);
@@ -32,10 +32,10 @@ const AT_ONCE: usize = 2;
 /// Longest wait for an answer, and for a turn to ask.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It may read.
+    /// The client may read.
     Granted,
     /// The client shows no token, or a token that the API server does not know.
     Unknown,
@@ -50,11 +50,11 @@ pub(crate) enum Access {
 /// What the API server says of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Its account may read.
+    /// The token's account may read.
     May,
-    /// Its account may not.
+    /// The token's account may not read.
     MayNot(String),
-    /// It is nobody's.
+    /// The token is unknown.
     Nobody,
 }
 
@@ -117,10 +117,10 @@ fn may_read(user: UserInfo) -> SubjectAccessReview {
     }
 }
 
-/// Lets in who may read.
+/// Admits clients that may read.
 pub(crate) struct Door<R> {
     reviews: R,
-    /// By the digest of the token: no token is kept.
+    /// Keyed by the digest of the token: no token is kept.
     granted: Remembered<[u8; 32], ()>,
     refused: Remembered<Option<IpAddr>, ()>,
     turns: Semaphore,
@@ -153,7 +153,7 @@ impl<R: Reviews> Door<R> {
         let Ok(Ok(_turn)) = timeout(DEADLINE, self.turns.acquire()).await else {
             return Access::Unavailable("too many tokens are being asked about".to_owned());
         };
-        // Others of this address, or with this token, may have had their answer meanwhile.
+        // Another request of this address, or with this token, may have been answered meanwhile.
         if let Some(known) = self.known(digest, from) {
             return known;
         }
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// Prometheus may read, a viewer may not, nobody else exists.
+    /// Knows two tokens: Prometheus may read, a viewer may not.
     #[derive(Clone, Default)]
     struct Cluster(Arc<AtomicUsize>);
 
@@ -264,7 +264,7 @@ mod tests {
             futures::future::join_all(tokens.iter().map(|token| door.ask(Some(token), Some(pod(1))))).await;
         assert!(asked() <= AT_ONCE);
         assert!(answers.contains(&Access::Unknown) && answers.contains(&Access::Later));
-        // Another address does not wait for that, and neither does what was accepted.
+        // Neither another address nor an accepted token waits for that.
         assert_eq!(
             door.ask(Some("Bearer prometheus"), Some(pod(2))).await,
             Access::Granted

@@ -37,8 +37,8 @@ pub struct Config {
     pub namespaces: BTreeSet<String>,
     /// How long the Lease lasts without renewal.
     pub lease_duration: Duration,
-    /// A quarter of the Pools reconciled at the same time, and orders and returns under way at one account;
-    /// Machines are reconciled sixteen times as many.
+    /// Orders and returns in flight at one account. Four times as many Pools and sixteen times as many
+    /// Machines are reconciled at once.
     pub concurrency: u16,
 }
 

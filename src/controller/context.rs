@@ -1,4 +1,4 @@
-//! What every controller shares. Nothing here decides anything.
+//! The state that all controllers share. Nothing here decides anything.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ use crate::{
 pub type ProviderFactory =
     Arc<dyn Fn(&ProviderObject, &Credentials) -> Result<Arc<dyn Provider>, ProviderError> + Send + Sync>;
 
-/// What a kind of provider can do, which is known before an account of it answers.
+/// The capabilities of a kind of provider, known before an account of it answers.
 pub type KnownCapabilities = fn(&str) -> Option<&'static Capabilities>;
 
-/// Keys of the Secret of a kind of provider, which are known before there is one.
+/// Keys of the Secret of a kind of provider, known before a Secret exists.
 pub type KnownKeys = fn(&str) -> &'static [CredentialKey];
 
 /// Shared by all controllers of one process, while it leads.
@@ -44,15 +44,15 @@ pub struct Context {
     pub client: kube::Client,
     /// Settings.
     pub config: Arc<Config>,
-    /// This installation: UID of the kube-system namespace, or what was set.
+    /// Id of this installation: `--installation-id`, else the UID of the namespace kube-system.
     pub cluster: String,
     /// The id of installations that set none, and of records that name none.
     pub unnamed_cluster: String,
     /// The leader's epoch: grows with each new leader; agents refuse older ones.
     pub epoch: u64,
-    /// What proves our epochs to later leaders.
+    /// Makes and checks the proofs of our epochs.
     pub seal: Seal,
-    /// Evidence that this cluster has forgotten machines, and the Providers that are held for that.
+    /// Evidence that this cluster has forgotten machines, and the Providers that are held for it.
     pub holds: Arc<Holds>,
     /// Connections to machines.
     pub sessions: Arc<Sessions>,
@@ -82,11 +82,11 @@ pub struct Context {
     pub fleet: Arc<Fleet>,
     /// Machines to look at again, from any task that knows that something changed.
     pub machine_wakeups: Arc<WorkQueue<Key>>,
-    /// Pools of which the session of a machine changed: their dispatchers look at it.
+    /// Pools with a machine whose session changed, for their dispatchers.
     pub session_wakeups: Arc<WorkQueue<Key>>,
-    /// What the probes and the debug endpoint answer from.
+    /// The state that the probes and the debug endpoint show.
     pub health: Arc<Health>,
-    /// Told by any task that notices that another process leads.
+    /// Notified by any task that suspects that another process leads.
     pub step_down: StepDown,
     /// The Offers, as the watch shows them.
     pub offers: Arc<Offers>,
@@ -96,14 +96,14 @@ pub struct Context {
     pub unavailable: Arc<UnavailableCache>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
-    /// Catches the panics of one object's turn.
+    /// Catches panics in the turn of one object.
     pub panics: Arc<Panics>,
     /// Cancelled when the process shall end.
     pub shutdown: CancellationToken,
 }
 
 impl Context {
-    /// What the metrics are read from.
+    /// The sources that metrics are read from.
     pub(crate) fn metric_sources(&self) -> Sources {
         Sources {
             caches: self.caches.clone(),
@@ -114,7 +114,7 @@ impl Context {
         }
     }
 
-    /// The Provider object of that name, for Events; one that is gone has only that.
+    /// The Provider object of that name, for Events; of a Provider that is gone, its name alone.
     pub(crate) fn provider_reference(&self, name: &str) -> ObjectReference {
         let known = self
             .caches
@@ -136,13 +136,13 @@ impl Context {
         providers.iter().map(|provider| provider.name_any()).collect()
     }
 
-    /// Whether proof that this cluster has forgotten something would be known by now.
+    /// Whether a proof that this cluster has forgotten machines would be known by now.
     pub fn remembers_all(&self) -> bool {
         self.holds.is_settled(self.provider_names().iter())
     }
 
-    /// Whether a Machine was recorded by this installation. One of another is foreign, as in a
-    /// copy of a cluster: it is never dialled, leased, ordered or ended.
+    /// Whether this installation recorded a Machine. A Machine of another, as in a copy of a
+    /// cluster, is foreign: it is never dialled, leased, ordered or ended.
     pub fn is_ours(&self, spec: &MachineSpec) -> bool {
         is_of(spec, &self.cluster, &self.unnamed_cluster)
     }

@@ -1,11 +1,11 @@
 //! Endpoints about this process itself, each for its own clients.
 //!
-//! - Probes (`/healthz`, `/readyz`): to anybody, over plain HTTP, so they say no more than a
-//!   status and a fixed word.
-//! - Metrics (`/metrics`): over TLS, to a client that shows a token of an account that may read
-//!   them ([`crate::access`]). They name Pools and what these cost.
-//! - Plans (`/debug/plans`), and why this process is not ready (`/readyz`): on a loopback
-//!   address, so to users who may `kubectl port-forward` to the Pod.
+//! - Probes (`/healthz`, `/readyz`): for anybody, over plain HTTP, so they answer with a status and
+//!   a fixed word.
+//! - Metrics (`/metrics`): over TLS, for clients with a token of an account that may read them
+//!   ([`crate::access`]), since they name Pools and their costs.
+//! - Plans (`/debug/plans`), and why this process is not ready (`/readyz`): on a loopback address,
+//!   so for users who may `kubectl port-forward` to the Pod.
 //!
 //! Why a process cannot lead becomes an Event of its Pod, too.
 
@@ -43,19 +43,19 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Most connections of each of the three. A client that reads metrics is known by its token.
+/// Most connections of each of the three.
 const CONNECTIONS: Limits = Limits {
     known: 32,
     anonymous: 32,
 };
 /// How often certificates are read anew.
 const LOOK: Duration = Duration::from_secs(30);
-/// While there are none: the first leader makes them.
+/// How often while there are none: the first leader makes them.
 const SOON: Duration = Duration::from_secs(2);
 /// How long the API server may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What they answer from. The client must not be fenced: a process that does not lead
+/// The state that the endpoints show. The client must not be fenced: a process that does not lead
 /// answers, too.
 pub struct Parts {
     /// Settings.
@@ -226,7 +226,7 @@ async fn keep_certificate(
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some("the API server did not answer in time".to_owned()),
         };
-        // The same problem is said once, not each time.
+        // A repeated problem is logged once.
         if let Some(problem) = problem
             && problem != said
         {
@@ -240,7 +240,7 @@ async fn keep_certificate(
     }
 }
 
-/// Says as Events of our Pod why this process cannot lead.
+/// Publishes as Events of our Pod why this process cannot lead.
 async fn announce(
     client: &Client,
     config: &Config,
@@ -262,7 +262,7 @@ async fn announce(
         }
     }
     drop(events);
-    // It ends when it has written what is left.
+    // The writer ends when it has written the remaining Events.
     let _ = timeout(DEADLINE, writer).await;
 }
 

@@ -1,13 +1,12 @@
 //! Kubernetes Events: one publisher for the whole process.
 //!
 //! Publishing never blocks and never fails its caller: Events are for people, and a
-//! reconcile must not wait for them. What is repeated within some minutes becomes one
-//! Event with a count; starts and completions of Tasks above one per second and Pool
-//! become one Event of the Pool with their number. Failures are never merged away.
+//! reconcile must not wait for them. An Event that is repeated within some minutes becomes one with
+//! a count; starts and completions of Tasks above one per second and Pool become one Event of the
+//! Pool with their number. Failures are never merged away.
 //!
-//! They are written through the core API: only there an Event may carry the times and the
-//! count of old beside the new ones, and `kubectl get events --sort-by=.lastTimestamp` sorts
-//! by those.
+//! Events are written through the core API: only there may they carry the old times and count
+//! beside the new ones, and `kubectl get events --sort-by=.lastTimestamp` sorts by the old ones.
 //! `docs/events.md` lists every reason.
 
 use std::{
@@ -44,7 +43,7 @@ pub struct Events {
     metrics: Arc<Metrics>,
 }
 
-/// Events that may wait for the API server; above it they are dropped and counted.
+/// Most Events that wait for the API server; further ones are dropped and counted.
 const QUEUE: usize = 4096;
 /// Within this time the same Event is counted up instead of written again.
 const SERIES: Duration = Duration::from_mins(5);
@@ -67,7 +66,7 @@ impl Events {
         let counted = metrics.clone();
         let writing = async move {
             let mut event_rx = event_rx;
-            // An Event that nobody can write is lost, and the next one is written.
+            // An Event whose write panics is lost, and the next one is written.
             while caught(writer.run(&mut event_rx)).await.is_err() {
                 counted.panicked("events");
             }
@@ -147,7 +146,7 @@ impl Writer {
         self.metrics.api_write("Event");
         match outcome {
             Ok(Ok(())) => {}
-            // The namespace is going: nobody will read it.
+            // The namespace is being deleted: nobody will read the Event.
             Ok(Err(kube::Error::Api(status))) if status.code == 403 || status.code == 404 => {
                 self.metrics.event_dropped();
             }
@@ -188,7 +187,7 @@ fn render(regarding: &ObjectReference, spec: &EventSpec, instance: &str, now: Ti
             ..Default::default()
         }),
         metadata: ObjectMeta {
-            // An Event's name is its object's and a time, at most 253 characters.
+            // An Event's name is its object's name and a time, at most 253 characters.
             name: Some(format!("{}.{:x}", cut_name(object), now.as_nanosecond())),
             namespace: regarding.namespace.clone().or_else(|| Some("default".to_owned())),
             ..Default::default()
@@ -281,7 +280,7 @@ impl Merger {
         self.windows.is_empty()
     }
 
-    /// What to write now; what is held back comes out of [`Merger::tick`].
+    /// The Event to write now, if any; [`Merger::tick`] gives the ones that are held back.
     fn admit(&mut self, regarding: ObjectReference, spec: EventSpec) -> Option<Message> {
         let Some(pool) = spec.merge_into.clone().filter(|_| spec.kind == EventKind::Normal) else {
             return Some((regarding, spec));
@@ -306,7 +305,7 @@ impl Merger {
         }
     }
 
-    /// Once a second: what was held back; windows without news are closed.
+    /// Called once a second: gives the Events that were held back, and closes windows without news.
     fn tick(&mut self) -> Vec<Message> {
         let mut due = Vec::new();
         self.windows.retain(|(_, reason), window| {

@@ -1,8 +1,8 @@
-//! One object that is not what we think must never blind a watch or a list.
+//! One malformed object must never blind a watch or a list.
 //!
-//! What the API server shows is kept as text until it is known where the object ends, and
-//! then read once. (`DeserializeGuard` of kube does the same by way of a tree of values that
-//! it builds, copies and reads: several times the work for each event of a Task.)
+//! An object stays text until its end is found, and is then read once. (`DeserializeGuard` of kube
+//! does the same by way of a tree of values that it builds, copies and reads: several times the
+//! work for each event of a Task.)
 
 use std::{
     borrow::Cow,
@@ -29,21 +29,21 @@ pub struct Invalid {
     pub metadata: ObjectMeta,
 }
 
-/// Machines whose records cannot be understood. They are on record all the same, as after a
-/// step back to an older version: what belongs to them belongs to somebody.
+/// Machines whose records cannot be read, as after a rollback to an older version. They are on
+/// record all the same: their machines are no orphans.
 #[derive(Debug, Default)]
 pub struct Unreadable(Mutex<Records>);
 
 #[derive(Debug, Default)]
 struct Records {
-    /// By UID.
+    /// By the Machine's UID.
     known: HashMap<String, Unread>,
-    /// Of the list that is being read.
+    /// The unreadable Machines in the list that is being read.
     listed: HashMap<String, Unread>,
 }
 
 impl Unreadable {
-    /// What a watch shows.
+    /// Takes an event of the watch in.
     pub fn note<K: Resource>(&self, event: &Event<Guarded<K>>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let uid = |object: &Guarded<K>| object.meta().uid.clone().unwrap_or_default();
@@ -54,7 +54,7 @@ impl Unreadable {
         match event {
             Event::Init => records.listed.clear(),
             Event::InitApply(object) => records.listed.extend(unread(object)),
-            // Not before: between the two everything would seem to be nobody's.
+            // Not before: until the list is complete their machines would look like orphans.
             Event::InitDone => records.known = std::mem::take(&mut records.listed),
             Event::Apply(object) => {
                 records.known.remove(&uid(object));
@@ -85,7 +85,7 @@ impl Unreadable {
     }
 }
 
-/// What every object has.
+/// The metadata that every object has.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
@@ -99,7 +99,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
             Ok(object) => return Ok(Self(Ok(object))),
             Err(error) => error.to_string(),
         };
-        // Without so much as a name there is nothing to be said of it.
+        // An object without even a name cannot be reported.
         let Head { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
         Ok(Self(Err(Invalid { error, metadata })))
     }
@@ -153,7 +153,7 @@ mod tests {
         )
     }
 
-    /// Its provider, or its name where it cannot be understood.
+    /// Its provider, or its name where it cannot be read.
     fn read(guarded: Guarded<Pool>) -> Result<Option<String>, Option<String>> {
         match guarded.0 {
             Ok(pool) => Ok(pool.spec.provider),

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::metrics::Sources;
 
-/// What the probes answer from.
+/// The state that the probes show.
 #[derive(Default)]
 pub struct Health {
     lease_decided: AtomicBool,
@@ -41,14 +41,14 @@ pub struct LastPlan {
 }
 
 impl Health {
-    /// Somebody, perhaps we, holds the Lease.
+    /// Some process, perhaps this one, holds the Lease.
     pub fn lease_decided(&self, leads: bool) {
         self.hinder(None);
         self.leads.store(leads, Ordering::Relaxed);
         self.lease_decided.store(true, Ordering::Relaxed);
     }
 
-    /// This process cannot lead, whatever becomes of the Lease, until somebody does something.
+    /// This process cannot lead until a person does something, whatever becomes of the Lease.
     pub fn hindered(&self, reason: String) {
         self.hinder(Some(reason));
     }
@@ -61,7 +61,7 @@ impl Health {
         });
     }
 
-    /// What hinders this process from leading, as it is and at each change.
+    /// Why this process cannot lead: now, and at each change.
     pub fn hindrance(&self) -> watch::Receiver<Option<String>> {
         self.hindrance.subscribe()
     }

@@ -1,7 +1,7 @@
 //! The SSH key pair of a Pool: a Secret in the operator's namespace, named by the UID
 //! of the Pool.
 //!
-//! It lies there so that nobody of the Pool's namespace can read the private key. An
+//! The Secret lies there so that users of the Pool's namespace cannot read the private key. An
 //! owner reference cannot cross namespaces, so the Pool's finalizer deletes it.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -37,7 +37,7 @@ pub struct PoolKey {
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server refused or is away.
+    /// The API server refused or did not respond.
     #[error("could not {0} the Secret with the Pool's key")]
     Api(&'static str, #[source] kube::Error),
     /// It did not answer.
@@ -46,7 +46,7 @@ pub enum Error {
     /// No pair could be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The Secret is there and lacks an entry.
+    /// The Secret exists and lacks an entry.
     #[error(
         "the Secret \"{0}\" has no entry \"{1}\"; delete it, and the Pool's machines are replaced with a new key"
     )]

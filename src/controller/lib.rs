@@ -1,15 +1,15 @@
-//! The controllers of Skyward: observe, have it planned, record, act. What is decided is another
-//! crate, [`skyward_planner`].
+//! The controllers of Skyward: observe, ask the planner, record, act. Decisions are another crate,
+//! [`skyward_planner`].
 //!
 //! - [`base`]: the ground floor: queues, broadcast, backoff. ARCHITECTURE.md has all rooms, and
-//!   `cargo xtask check` which of them each may use.
+//!   `cargo xtask check` holds what each may use.
 //! - [`leadership`]: which process leads; [`accounts`]: the accounts of Providers.
 //! - [`context`]: what every controller shares; [`runtime`] starts and stops them all.
 //! - [`provider`]: checks accounts and writes Offers.
 //! - [`pool`]: records and deletes the Machines of Pools; begin reading at `planner/pool/plan.rs`.
 //! - [`machine`]: orders, connects and ends machines.
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
-//! - [`logs`]: what the aggregated API asks the controller for.
+//! - [`logs`]: serves logs and results to the aggregated API.
 
 mod access;
 pub mod accounts;

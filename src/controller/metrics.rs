@@ -1,9 +1,9 @@
 //! Every metric of the controller, with its help text and its labels.
 //!
-//! Labels are closed sets (kind, operation, phase, error category); names appear only
-//! of Pools, in what is read from the caches when somebody asks, and ids only of machines
-//! that wait for a decision after a restore, at most a hundred of a Provider. Nothing here
-//! may be made of a message.
+//! Labels are closed sets (kind, operation, phase, error category); the only names are those of
+//! Providers, Pools and namespaces, read from the caches at a scrape, and the only ids those of
+//! machines that wait for a decision after a restore, at most a hundred of a Provider. No label is
+//! made of a message.
 
 mod cost;
 mod restore;
@@ -23,7 +23,7 @@ use skyward_store::Store;
 
 use crate::{accounts::fleet::Fleet, caches::Caches, hints::pool_loads::PoolLoads};
 
-/// What is read when somebody asks for the metrics.
+/// The sources that a scrape reads.
 #[derive(Clone)]
 pub struct Sources {
     /// Objects, as the watches show them.
@@ -275,14 +275,14 @@ impl Metrics {
             .inc_by(bytes);
     }
 
-    /// The result store did not do what was asked; `kind` is `full`, `quota`, `late` or `other`.
+    /// A call to the result store failed; `kind` is `full`, `quota`, `late` or `other`.
     pub fn store_failed(&self, kind: &'static str) {
         self.store_failures
             .get_or_create(&vec![("kind", kind.to_owned())])
             .inc();
     }
 
-    /// We wrote to the API server.
+    /// A write to the API server.
     pub fn api_write(&self, kind: &'static str) {
         self.api_writes
             .get_or_create(&vec![("kind", kind.to_owned())])
@@ -296,12 +296,12 @@ impl Metrics {
             .inc();
     }
 
-    /// What a Provider waits for after a restore.
+    /// Decisions that a Provider waits for after a restore.
     pub fn restore(&self, provider: &str, held: bool, evidence: Option<&Evidence>) {
         self.restore.show(provider, held, evidence);
     }
 
-    /// The sweep deleted a machine that belonged to nothing.
+    /// The sweep deleted an orphan.
     pub fn orphan_deleted(&self) {
         self.orphans_deleted.inc();
     }
@@ -317,7 +317,7 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
-    /// Sets what is read from the caches; called when somebody asks for the metrics.
+    /// Sets the metrics that are read from the caches; called at each scrape.
     pub fn observe(&self, sources: &Sources) {
         self.cost.observe(sources, Timestamp::now());
         self.machines.clear();

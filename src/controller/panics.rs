@@ -1,14 +1,14 @@
 //! A panic ends one object's turn, not the process.
 //!
 //! One process serves every tenant, and a mistake of ours in the work on one object must not
-//! end the work on all others, again after each restart. Each turn of a reconciler, each
-//! account's sweep and each dispatcher is caught by itself ([`Panics::turn`]); what remembered
-//! something of the object forgets it, and the object is taken up anew from what is recorded,
-//! after a pause. An object whose turns go on panicking is left alone for an hour. What goes on
-//! for ever by itself, such as a watch, begins anew ([`Panics::keep`]).
+//! end the work on all others, again after each restart. Each turn of a reconciler, each account's
+//! sweep and each dispatcher is caught by itself ([`Panics::turn`]); everything remembered of the
+//! object is dropped, and after a pause its records are read anew. An object whose turns go on
+//! panicking is left alone for an hour. A task that runs for ever, such as a watch, begins anew
+//! ([`Panics::keep`]).
 //!
-//! Nothing here repairs: a lock is taken whether it is poisoned or not, since what is behind
-//! our locks is whole at every instant, and what is in memory only is a hint.
+//! Nothing here repairs: a poisoned lock is taken all the same, since data behind our locks is
+//! consistent at every instant, and data in memory is only a hint.
 
 use std::{
     collections::HashMap,
@@ -30,27 +30,27 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// For how long a panic counts, and an object is left alone that had too many.
+/// How long a panic counts, and how long an object with too many is left alone.
 const HOUR: Duration = Duration::from_hours(1);
 /// So many panics within an hour are too many.
 const TOO_MANY: usize = 3;
 /// The pause after the first panic of an object, and after the second.
 const PAUSES: [Duration; 2] = [Duration::from_secs(10), Duration::from_mins(1)];
-/// The first pause of what goes on for ever; it doubles up to the longest.
+/// The first pause of a task that runs for ever; it doubles up to the longest.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Why there is nothing to show for a turn.
+/// Why a turn has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     /// The object's next turn is in so long.
     pub(crate) rest: Duration,
-    /// The turn panicked, so that everything remembered of the object must be forgotten; else
-    /// the object has been left alone.
+    /// Whether the turn panicked, so that the caller must forget the object; else the object was
+    /// left alone.
     pub(crate) panicked: bool,
 }
 
-/// Whose panics are counted together: one controller's, of one object.
+/// The unit that panics are counted for: a controller and an object.
 type Subject = (&'static str, String);
 
 /// Panics of the last hour.
@@ -62,7 +62,7 @@ pub struct Panics {
 }
 
 impl Panics {
-    /// None yet.
+    /// Starts without panics.
     pub fn new(metrics: Arc<Metrics>, events: Events, shutdown: CancellationToken) -> Self {
         Self {
             counted: Mutex::default(),
@@ -90,7 +90,7 @@ impl Panics {
         }
     }
 
-    /// How long an object is left alone yet.
+    /// How much longer an object is left alone.
     pub(crate) fn rest(&self, controller: &'static str, object: &ObjectReference) -> Duration {
         let counted = self.counted();
         let Some(panics) = counted.get(&subject(controller, object)) else {
@@ -145,7 +145,7 @@ impl Panics {
         Broken { rest, panicked }
     }
 
-    /// Keeps something going until it ends by itself: what panicked begins anew after a pause.
+    /// Keeps a task going until it ends by itself: after a panic it begins anew, after a pause.
     pub(crate) async fn keep<F: Future<Output = ()>>(
         &self,
         what: &'static str,
@@ -159,7 +159,7 @@ impl Panics {
         }
     }
 
-    /// Something that goes on for ever panicked: tells people, and waits until it may begin anew.
+    /// A task that runs for ever panicked: publishes an Event, and waits until it may begin anew.
     pub(crate) async fn before_anew(&self, what: &'static str, panicked: &Panicked) {
         let times = self.count((what, String::new()));
         let doubled = u32::try_from(times.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
@@ -178,7 +178,7 @@ impl Panics {
         }
     }
 
-    /// One more; how many there were within an hour.
+    /// Counts a panic; answers how many there were within an hour.
     fn count(&self, subject: Subject) -> usize {
         let now = Instant::now();
         let mut counted = self.counted();
@@ -204,7 +204,7 @@ fn pause(times: usize) -> Duration {
     }
 }
 
-/// One of the same name that was made anew is another object.
+/// An object that was made anew under the same name is another object.
 fn subject(controller: &'static str, object: &ObjectReference) -> Subject {
     let name = object.uid.clone().unwrap_or_else(|| {
         format!(

@@ -15,7 +15,7 @@ use skyward_planner::task::references::{Resolved, Unresolved};
 use tokio::time::{Instant, timeout};
 
 /// Most bytes that all Secrets and ConfigMaps of one Task, or of one Pool's steps, may have
-/// together in names and values: as much as one Secret. They are held for each run that starts.
+/// together in names and values: as much as one Secret. Each run that starts holds a copy.
 const MOST_BYTES: usize = 1024 * 1024;
 /// Most lines that the values of its Secrets may have: each line is looked for in all output that
 /// is shown.
@@ -31,7 +31,7 @@ impl<T: ?Sized> Default for Shared<T> {
 }
 
 impl<T: Eq + ?Sized> Shared<T> {
-    /// The equal copy that others hold, or else this one.
+    /// An equal copy that is held already, or else this one.
     pub(crate) fn share(&self, new: impl Into<Arc<T>>) -> Arc<T> {
         let new = new.into();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +223,7 @@ struct Sum {
 }
 
 impl Sum {
-    /// As Pods have it: keys that cannot be names of variables are left out.
+    /// As in Pods, keys that cannot be names of variables are left out.
     fn add(
         &mut self,
         kind: Kind,

@@ -1,9 +1,9 @@
 //! Starts and stops everything: probes, the Lease, watches, controllers.
 //!
-//! Watches begin only after the Lease is ours, with a consistent first list: so what a
-//! predecessor wrote is seen, and the caches together with [`crate::accounts::fleet`] are
-//! enough to never order a machine twice. One malformed object is skipped and counted; it
-//! never blinds a watch. When the Lease is lost the process must end at once.
+//! Watches begin only after the Lease is ours, with a consistent first list: so the writes of a
+//! predecessor are seen, and the caches together with [`crate::accounts::fleet`] are enough to
+//! never order a machine twice. One malformed object is skipped and counted; it never blinds a
+//! watch. When the Lease is lost the process must end at once.
 
 mod served;
 mod watches;
@@ -57,23 +57,23 @@ use crate::{
     task,
 };
 
-/// What `main.rs` brings.
+/// The parts that `main.rs` brings.
 pub struct Parts {
-    /// Client of the API server; what it writes passes the fence.
+    /// Client of the API server; its writes pass the fence.
     pub client: Client,
-    /// Client that is not fenced: for the Lease, and for what a process that does not lead serves.
+    /// Client that is not fenced: for the Lease, and for endpoints of a process that does not lead.
     pub lease_client: Client,
     /// Closed unless this process leads.
     pub fence: Fence,
     /// Settings.
     pub config: Arc<Config>,
-    /// This installation: UID of the kube-system namespace, or what was set.
+    /// Id of this installation: `--installation-id`, else the UID of the namespace kube-system.
     pub cluster: String,
     /// The id of installations that set none.
     pub unnamed_cluster: String,
     /// Makes clients of accounts.
     pub factory: ProviderFactory,
-    /// What kinds of provider can do.
+    /// Capabilities of kinds of provider.
     pub capabilities: KnownCapabilities,
     /// Keys of their Secrets.
     pub credential_keys: KnownKeys,
@@ -101,9 +101,9 @@ pub enum Error {
         "the API server refuses to list {what}: {message}; apply the operator's ClusterRole and binding: install the chart, or config/default, again"
     )]
     Forbidden {
-        /// What was asked for.
+        /// What the right is for.
         what: String,
-        /// What it said.
+        /// The API server's message.
         message: String,
     },
     /// An agent refuses our epoch, and the Lease is not ours any more.
@@ -120,7 +120,7 @@ pub enum Error {
     /// The key that proves epochs cannot be read.
     #[error("the Secret \"{secret}\" cannot be read or made: {0}", secret = restore::seal::SECRET)]
     Seal(#[source] kube::Error),
-    /// A controller ended although nobody asked it to.
+    /// A controller ended without a shutdown.
     #[error("a controller ended unexpectedly: {0}")]
     Ended(String),
 }
@@ -170,7 +170,7 @@ async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
         result = control(parts, health, held.epoch) => result,
     };
     match result {
-        // Others must not wait for us to tidy up: the process ends now.
+        // The process ends at once, without cleanup: another one may lead.
         Err(Error::LeaseLost) => Err(Error::LeaseLost),
         other => {
             held.release().await;
@@ -295,7 +295,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
 }
 
 /// Reads the key that proves our epochs. An API server that does not answer is asked again before
-/// the process ends for it.
+/// the process gives up.
 async fn seal(client: &Client, config: &Config, cluster: &str) -> Result<restore::seal::Seal, Error> {
     let mut tries = 0;
     loop {
@@ -400,7 +400,7 @@ async fn controllers(
     failure.map_or(Ok(()), Err)
 }
 
-/// One controller; what panics in it outside of an object's turn has it begin anew.
+/// One controller; a panic outside of an object's turn has it begin anew.
 async fn kept<F: Future<Output = ()>>(context: Context, name: &'static str, run: impl Fn(Context) -> F) {
     let panics = context.panics.clone();
     panics.keep(name, || run(context.clone())).await;
@@ -441,7 +441,7 @@ async fn synced(caches: &Caches) {
 }
 
 /// Wakes the Machine whose session changed, and the dispatcher of its Pool: a machine that comes
-/// and goes all the time wakes no other one.
+/// and goes wakes no other dispatcher.
 async fn pump_sessions(
     mut changed_rx: mpsc::Receiver<MachineKey>,
     machines: Cache<Machine>,
@@ -450,7 +450,8 @@ async fn pump_sessions(
 ) {
     while let Some(machine) = changed_rx.recv().await {
         let key = ObjectRef::new(&machine.name).within(&machine.namespace);
-        // A session was begun for a Machine that the cache has; that it goes wakes its dispatcher too.
+        // A session begins for a Machine in the cache; the end of the Machine wakes its dispatcher
+        // too.
         if let Some(known) = machines.get(&key) {
             let pool = Key::new(machine.namespace.as_str(), known.spec.pool.as_str());
             session_wakeups.enqueue(pool);

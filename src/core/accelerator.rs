@@ -69,8 +69,8 @@ pub struct Parsed {
     pub count: Option<f64>,
 }
 
-/// The canonical name for what a cloud or a person wrote: `H100` for `NVIDIA H100 80GB
-/// HBM3`, `RTX 4090` for `GeForce_RTX-4090`. What is unknown is kept, tidied.
+/// The canonical name for what a cloud or a person wrote: `H100` for `NVIDIA H100 80GB HBM3`,
+/// `RTX 4090` for `GeForce_RTX-4090`. An unknown name is kept, tidied.
 pub fn canonical(text: &str) -> String {
     parse(text).name
 }
@@ -112,9 +112,9 @@ pub fn nominal_memory_gb(name: &str, mebibytes: f64) -> f64 {
 /// or what its driver leaves of it, which is up to a sixteenth less.
 const LACKING: f64 = 1.0 / 15.0;
 
-/// Whether an accelerator that a cloud offers with so many GB has what is asked for. The unit of
-/// either makes no difference: what is sold as 80 GB are 80 GiB at most clouds, and nobody means
-/// another card by the one than by the other.
+/// Whether an accelerator that a cloud offers with so many GB has what is asked for. The units make
+/// no difference: a card that is sold as 80 GB has 80 GiB at most clouds, and both units mean the
+/// same card.
 pub fn has_memory(offered_gb: f64, asked_gb: f64) -> bool {
     offered_gb >= asked_gb * (1.0 - LACKING)
 }
@@ -249,7 +249,7 @@ fn read(words: &[String]) -> Option<Found> {
     }
     let found = |model: &'static Model, form: Option<FormFactor>, number: Option<f64>| Found {
         model,
-        // More than the model can have is that of the machine: `GH200 480GB`.
+        // Memory beyond the model's is the machine's: `GH200 480GB`.
         memory_gb: memory_gb.filter(|size| *size <= 1.5 * model.largest_memory()),
         // Of the form factors that the name leaves open, only the module has this memory.
         form_factor: form_factor

@@ -11,7 +11,7 @@ use crate::{
 /// Everything that a kind of provider needs to make the client of one account.
 #[derive(Clone, Debug)]
 pub struct Account<S> {
-    /// This installation: UID of the kube-system namespace of its cluster.
+    /// Id of this installation; by default the UID of the namespace kube-system.
     pub cluster: String,
     /// Name of the Provider object.
     pub provider: String,

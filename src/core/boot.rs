@@ -42,7 +42,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lease = folder.path().join("lease.json");
         let stopped = folder.path().join("stopped");
-        // What stops it also ends the countdown here.
+        // The stop command also ends the countdown here.
         let stop = format!("touch {}; exit 0", stopped.display());
         let run = |script: String| {
             let script = script.replace(LEASE_FILES, &lease.display().to_string());

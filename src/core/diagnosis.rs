@@ -1,9 +1,9 @@
 //! What a step that failed says about itself: the line that tells the most, what it has in
 //! common with other failures, and what would help. Pure: texts in, texts out.
 //!
-//! Two failures are the same when the step, how it ended and [`Diagnosis::pattern`] are. A
-//! pattern has no numbers, times, addresses, temporary paths and digests, which are others on
-//! each machine. What a machine prints is hostile: all that is kept of it is bounded.
+//! Two failures are the same when the step, how it ended and [`Diagnosis::pattern`] are. A pattern
+//! has no numbers, times, addresses, temporary paths and digests, which differ between machines.
+//! Output of a machine is hostile: all that is kept of it is bounded.
 
 /// Longest line that is shown, in bytes.
 const LINE: usize = 300;
@@ -19,7 +19,7 @@ pub struct Diagnosis {
     pub ended: String,
     /// The line that tells the most; `""` where nothing was printed.
     pub line: String,
-    /// That line without what is another on each machine.
+    /// That line without the parts that differ between machines.
     pub pattern: String,
     /// What it failed for, where that is known.
     pub cause: Option<Cause>,
@@ -63,7 +63,7 @@ impl Diagnosis {
         };
         let (line, common) = at.map_or_else(Default::default, |at| {
             let line = sentence(&lines, at);
-            // Of several packages, each machine may name another one as the first that it did not get.
+            // Each machine may name another of several packages as the first that it did not get.
             let common = if cause.is_some() { lines[at] } else { &line };
             (in_context(&lines, at, &line), pattern(common.trim()))
         });
@@ -200,7 +200,7 @@ fn in_context(lines: &[&str], at: usize, sentence: &str) -> String {
     let is_cause = |line: &str| line.trim_start().starts_with(CAUSED_BY) || is_in_tree(line);
     let head = lines[..at].iter().rposition(heads);
     match head {
-        // What a build printed stands between the head and a line that no tree shows.
+        // Between the head and a line outside of the tree stands the output of a build.
         Some(head) if is_cause(lines[at]) || lines[head].trim_start().starts_with('×') => {
             format!("{}: {sentence}", bare(lines[head]).trim_end_matches(':'))
         }
@@ -232,9 +232,8 @@ fn below<'a>(lines: &'a [&'a str], at: usize) -> impl Iterator<Item = &'a str> {
     lines[at + 1..].iter().take(WRAPPED).copied().take_while(is_more)
 }
 
-/// A line without what is another on each machine: numbers, digests and addresses are `#`, what
-/// follows in paths of temporary files is left out, and so is what stands at its end beyond the
-/// bound.
+/// A line without the parts that differ between machines: numbers, digests and addresses become
+/// `#`, the rest of a path to a temporary file is left out, and the line is cut at the bound.
 pub fn pattern(line: &str) -> String {
     let mut text = String::new();
     for word in line.split_whitespace() {

@@ -119,9 +119,9 @@ impl ProviderError {
         }
     }
 
-    /// A machine on record that does not say whose it is. It is there, so it is not gone (P6): it
-    /// would be replaced, forgotten, and billed for ever. It may belong to another user by now, so
-    /// it is not ended either (P11). Only a person can decide.
+    /// A machine on record that carries no mark. It exists, so it is not gone (P6): taken for gone,
+    /// it would be replaced, forgotten, and billed for ever. It may belong to another user by now,
+    /// so it is not ended either (P11). Only a person can decide.
     pub fn nobodys(marking: Marking, id: &str) -> Self {
         let mark = match marking {
             Marking::Tags => "tags",

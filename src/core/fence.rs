@@ -1,11 +1,11 @@
-//! Nothing is changed in the name of a leadership that may be over.
+//! The fence: a process changes nothing once its leadership may be over.
 //!
 //! A process that was paused (a stopped container, a machine without processor time) goes on
 //! where it stopped, perhaps between the look at a cloud and the order that followed from it,
 //! while another process leads. The fence is open only while the Lease, as last renewed, has
-//! not run out by our own clock. Whatever sends a request that may change something asks it
-//! right before that request goes, after every wait: what then is left is the way of one
-//! request.
+//! not run out by our own clock. Every sender of a request that may change something asks the fence
+//! right before the request goes, after every wait: only a request that is already on its way can
+//! still arrive late.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -44,19 +44,19 @@ impl Fence {
         }
     }
 
-    /// One that is open for ever: for a client outside of a controller, such as a test's.
+    /// A fence that is open for ever: for a client outside of a controller, such as a test's.
     pub fn always_open() -> Self {
         let fence = Self::default();
         fence.set(State::Always);
         fence
     }
 
-    /// Opens it until the Lease runs out, unless it is renewed again.
+    /// Opens the fence until the Lease runs out, unless it is renewed again.
     pub fn open_until(&self, end: impl Into<Instant>) {
         self.set(State::Until(end.into()));
     }
 
-    /// Closes it: the Lease is released or lost.
+    /// Closes the fence: the Lease is released or lost.
     pub fn close(&self) {
         self.set(State::Closed);
     }
@@ -91,7 +91,7 @@ impl NotLeading {
         ProviderError::new(ErrorKind::NotLeading, operation, self.to_string())
     }
 
-    /// Whether it is the cause of an error, however deep.
+    /// Whether a closed fence is the cause of an error, however deep.
     pub fn caused(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut cause = Some(error);
         while let Some(inner) = cause {

@@ -82,7 +82,7 @@ pub struct ProviderMachine {
     pub private_address: Option<String>,
     /// Network interface whose address that is, where only the machine itself knows it.
     pub private_interface: Option<&'static str>,
-    /// Host key learnt over a verified way (OpenSSH form), if the provider has one.
+    /// Host key learnt over a verified channel (OpenSSH form), if the provider has one.
     pub host_key: Option<String>,
     /// What the provider says about its time and price.
     pub rental: Rental,
@@ -111,8 +111,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Port 22 of an address, for this user; `None` while the cloud names no address: it writes nothing
-    /// then, or `0.0.0.0`.
+    /// Port 22 of an address, for this user; `None` while the cloud names no address: nothing, or
+    /// `0.0.0.0`.
     pub fn ssh(user: &str, address: Option<&str>) -> Option<Self> {
         let address: IpAddr = address?.trim().parse().ok()?;
         (!address.is_unspecified()).then(|| Self {
@@ -145,12 +145,12 @@ pub enum Dial {
 pub struct MachineRef {
     /// The provider's id, if one was ever recorded.
     pub id: Option<String>,
-    /// Whose it is; enough to find it where marks are listed.
+    /// Its mark; enough to find it where marks are listed.
     pub mark: Mark,
     /// Region it was ordered in.
     pub region: String,
-    /// Whether it took runs once: all that belongs to its order was done then, so nothing of it
-    /// is finished, waited for or judged any more.
+    /// Whether it took runs once: then its order is complete, and no step of it is finished, waited
+    /// for or judged any more.
     pub started: bool,
 }
 

@@ -42,9 +42,9 @@ pub struct Accelerators {
 /// Whether an offer is available, as the provider says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Availability {
-    /// It can.
+    /// It is available.
     Yes,
-    /// It cannot.
+    /// It is not available.
     No,
     /// The provider does not say.
     Unknown,

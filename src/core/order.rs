@@ -10,7 +10,7 @@ use crate::offer::Market;
 /// Whose a machine is. Providers keep it in tags, labels or the name (rule P5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Mark {
-    /// The installation: UID of the kube-system namespace of its cluster.
+    /// Id of the installation; by default the UID of the namespace kube-system.
     pub cluster: String,
     /// Namespace of the Pool.
     pub namespace: String,
@@ -29,7 +29,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Whether both are of the same machine; names may come again, UIDs do not.
+    /// Whether both marks are of the same machine; names may be used again, UIDs are not.
     pub fn is(&self, other: &Self) -> bool {
         self.machine_uid == other.machine_uid && self.cluster == other.cluster
     }
@@ -47,11 +47,11 @@ impl Mark {
 /// Whose a machine is that was found by a recorded id (P11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// It is the one that is on record.
+    /// The mark is that of the Machine on record.
     Ours,
-    /// It carries another mark.
+    /// The machine carries another mark.
     Another,
-    /// It carries no mark.
+    /// The machine carries no mark.
     Nobody,
 }
 
@@ -67,7 +67,7 @@ pub struct PoolShape {
 /// An order for one machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
-    /// Whose it will be.
+    /// Mark of the machine.
     pub mark: Mark,
     /// Idempotency token: ordering twice with it gives one machine.
     pub token: String,
@@ -79,8 +79,8 @@ pub struct Order {
     pub region: String,
     /// Market.
     pub market: Market,
-    /// Highest price in USD per hour. Where a bid is what is paid it only bounds the bid,
-    /// which is made from the market's price at the time of the order.
+    /// Highest price in USD per hour. Where the bid is paid, this only bounds the bid, which is
+    /// made from the market's price at the time of the order.
     pub max_hourly_cost: Option<Decimal>,
     /// Accelerators: canonical name and count, which may be a part of one.
     pub accelerator: Option<(String, f64)>,
@@ -97,8 +97,7 @@ pub struct Order {
     /// Script to be run once as root at the first boot; `""` where there is none. It
     /// returns at once.
     pub boot_script: String,
-    /// How many machines the Pool wants, and whether they must reach each other: then all
-    /// of them are put into one network.
+    /// How many machines the Pool wants, and whether they must reach each other, in one network.
     pub pool: PoolShape,
     /// Settings of the provider that the Pool overrides for its machines, by their names
     /// in the Provider object; `Null` where it overrides none.

@@ -47,8 +47,8 @@ pub trait Provider: Send + Sync {
     /// Every machine with our mark in the scope (P4).
     async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError>;
 
-    /// Namespaces that can be listed each by itself ([`Scope::namespace`]), where a list of one
-    /// may be refused that says nothing of the others. None: there is one list of everything.
+    /// Namespaces that can be listed each by itself ([`Scope::namespace`]): a refused list of one
+    /// says nothing of the others. None: there is one list of everything.
     fn namespaces(&self) -> &[String] {
         &[]
     }
@@ -57,8 +57,8 @@ pub trait Provider: Send + Sync {
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError>;
 
     /// Everything with our mark that is not a machine and that machines of a Pool share:
-    /// keys, security groups, templates, scripts, networks, volumes. What `release` left
-    /// behind or a crash never returned shows up here.
+    /// keys, security groups, templates, scripts, networks, volumes. Resources that `release` or a
+    /// crash left behind show up here.
     async fn leftovers(&self, _scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
         Ok(Vec::new())
     }
@@ -83,15 +83,15 @@ pub struct Scope {
     pub cluster: String,
     /// Only machines of this Pool UID.
     pub pool_uid: Option<String>,
-    /// Only what stands in this namespace, where machines stand in namespaces; of a Pool's
-    /// machines that is the Pool's own. Others need not look at it.
+    /// Only machines of this namespace, for providers whose machines stand in namespaces; for a
+    /// Pool's machines it is the Pool's own. Other providers need not look at it.
     pub namespace: Option<String>,
     /// Regions to look at: the configured ones, and the regions of recorded machines.
     pub regions: Vec<String>,
 }
 
 impl Scope {
-    /// Whether what was made for a Pool of an installation is in it.
+    /// Whether resources of this Pool of this installation are in the scope.
     pub fn holds(&self, cluster: &str, pool_uid: &str) -> bool {
         self.cluster == cluster && self.pool_uid.as_deref().is_none_or(|uid| uid == pool_uid)
     }
@@ -128,8 +128,8 @@ pub enum Deletion {
     Gone,
     /// Ordered; ask again.
     InProgress,
-    /// What has this id is a machine with another mark: it was left as it is, and nothing of
-    /// ours has this id.
+    /// A machine with another mark has this id: it was left as it is, and no machine of ours has
+    /// this id.
     Foreign,
 }
 
@@ -210,7 +210,7 @@ impl Capabilities {
 /// Which part of a machine's life is billed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BilledTime {
-    /// From the order until it is gone, or nobody says otherwise.
+    /// From the order until the machine is gone; the default.
     Existing,
     /// From when it runs until its end is ordered.
     Running,
@@ -243,8 +243,8 @@ pub enum MarkWriters {
 pub enum Idempotency {
     /// The provider knows the token.
     Token,
-    /// `create` looks for the mark before it orders. Two that order at the same instant
-    /// would get two machines: only the leader orders, and only once at a time.
+    /// `create` looks for the mark before it orders. Two orders at the same instant would make two
+    /// machines: only the leader orders, and only once at a time.
     LookUp,
 }
 
@@ -260,7 +260,7 @@ pub enum HostKeys {
 /// What tells of a spot machine that will be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimNotice {
-    /// Nothing: it is gone, or halted.
+    /// Nothing: the machine is gone or halted without notice.
     None,
     /// The machine itself can ask, by this command (as the user that the agent runs as;
     /// exit status 0 and a line with the time, as RFC 3339 has it, mean that it will be
@@ -275,8 +275,8 @@ pub enum ReclaimNotice {
 pub enum SelfStop {
     /// Nothing is billed any more.
     EndsBilling,
-    /// Part of it is.
+    /// A part of the machine is billed on.
     Partial,
-    /// All of it is.
+    /// The whole machine is billed on.
     None,
 }

@@ -1,7 +1,7 @@
 //! What is known of the connection to a machine and of its agent.
 //!
-//! `skyward-remote` keeps the sessions and tells their states; what a state means for a machine is
-//! decided elsewhere, by code that holds no connection.
+//! `skyward-remote` keeps the sessions and tells their states; the planner, which holds no
+//! connection, decides what a state means for a machine.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -53,10 +53,11 @@ pub enum Stage {
     },
     /// The agent answers.
     Ready,
-    /// The agent answers and refuses our epoch: no command is sent there. It is asked again,
-    /// later each time.
+    /// The agent answers and refuses our epoch: it gets no command, and is asked again, later each
+    /// time.
     EpochAhead,
-    /// It was Ready and the connection was lost, or failed to come back: it is tried again.
+    /// The machine was Ready and the connection was lost, or failed to come back: it is dialled
+    /// again.
     Reconnecting {
         /// Why.
         last_error: String,
@@ -81,7 +82,7 @@ pub struct SessionFailure {
 }
 
 impl SessionFailure {
-    /// Of that kind, with that message, and of no step.
+    /// A failure of that kind, with that message, outside of any step.
     pub fn new(kind: FailureKind, message: String) -> Self {
         Self {
             kind,
@@ -91,7 +92,7 @@ impl SessionFailure {
         }
     }
 
-    /// A machine that we cannot use, nor any other that is like it.
+    /// Neither this machine nor any other like it can be used.
     pub fn unsupported(why: String) -> Self {
         Self {
             diagnosis: Some(Box::new(Diagnosis::of(&why, ""))),
@@ -99,7 +100,7 @@ impl SessionFailure {
         }
     }
 
-    /// As the reason of a connection that is down.
+    /// In words: why a connection is down.
     pub fn in_words(&self) -> String {
         let Self { step, message, .. } = self;
         step.as_ref()
@@ -123,7 +124,7 @@ pub enum FailureKind {
     /// The machine is of a kind that we cannot use.
     Unsupported,
     /// It sent something that no agent of ours sends: more, or in another form, than the protocol
-    /// allows. Also a machine that was Ready once may fail so; no work there is waited for.
+    /// allows. A machine that was Ready may fail so, too; nobody waits for its runs.
     ProtocolViolation,
 }
 
@@ -220,23 +221,23 @@ impl Default for SessionState {
 /// Why an agent did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// The connection is gone or nobody answered; whether it happened is not known.
+    /// The connection is gone or the agent did not answer; whether it acted is not known.
     #[error("the connection to the agent is lost: {0}")]
     Disconnected(String),
-    /// It takes no command of our epoch: a newer leader commands it, or it lies. Its machine
-    /// takes no commands now; whether we lead, our Lease alone says.
+    /// The agent takes no command of our epoch: a newer leader commands it, or it lies. Only our
+    /// Lease says whether we lead.
     #[error("the agent refuses the epoch of this controller")]
     StaleEpoch,
-    /// It does not know that run.
+    /// The agent does not know that run.
     #[error("the agent does not know that run")]
     NotFound,
-    /// It will never do this; the reason is for the user.
+    /// The agent will never do this; the reason is for the user.
     #[error("the agent refused: {0}")]
     Refused(String),
     /// Not now; ask again later.
     #[error("the agent cannot do that now: {0}")]
     Busy(String),
-    /// It broke a limit of the protocol: nothing that it says counts any more.
+    /// The machine broke a limit of the protocol: nothing that it says counts any more.
     #[error("the machine broke a limit of the protocol: {0}")]
     Protocol(String),
 }

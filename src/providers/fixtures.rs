@@ -1,5 +1,5 @@
-//! What tests of all folders share: an order, and recorded failures for the tables over
-//! each `errors.rs`.
+//! Shared by the tests of all folders: an order, and recorded failures for the tables over each
+//! `errors.rs`.
 
 use rust_decimal::Decimal;
 use serde::Deserialize;
@@ -48,7 +48,7 @@ pub(crate) fn check_failures(file: &str, read: impl Fn(&Answer) -> ProviderError
     }
 }
 
-/// One failure, and what is to be made of it.
+/// One failure, and the expected error.
 #[derive(Deserialize)]
 struct Recorded {
     name: String,

@@ -1,4 +1,4 @@
-//! Counts and times every call to a provider, so that no provider does it by itself.
+//! Counts and times every call to a provider, in one place.
 
 use std::{sync::Arc, time::Instant};
 

@@ -1,5 +1,5 @@
-//! The single list of kinds of provider. If adding one means touching another place
-//! than this list and its own folder, this list is missing something.
+//! The single list of kinds of provider. A new kind is its own folder and one line here, and
+//! nothing else.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
 /// Default of `requestTimeout` of every kind.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What every kind of provider may need besides its Provider object.
+/// The parts that every kind of provider may need besides its Provider object.
 #[derive(Clone)]
 pub struct Options {
-    /// This installation: UID of the kube-system namespace.
+    /// Id of this installation; by default the UID of the namespace kube-system.
     pub cluster: String,
     /// Image of Container machines where the Provider names none.
     pub node_image: String,
@@ -141,8 +141,8 @@ pub fn account_kinds() -> Vec<AccountKind> {
 }
 
 /// Makes clients of accounts from Provider objects and the content of their Secrets.
-/// What they share (such as the watch of Pods) starts with the first client that needs it
-/// and ends with the factory and its last client. Call it inside a tokio runtime.
+/// Shared parts (such as the watch of Pods) start with the first client that needs them and end
+/// with the factory and its last client. Call it inside a tokio runtime.
 pub fn factory(
     client: kube::Client,
     options: Options,
@@ -191,7 +191,7 @@ fn connect(
     })
 }
 
-/// Longest wait for one answer; an object from before a stricter rule has no longer one either.
+/// Longest wait for one answer, bounded also for an object from before a stricter rule.
 fn request_timeout(spec: &ProviderSpec) -> Duration {
     Lasting::or(spec.request_timeout.as_ref(), REQUEST_TIMEOUT)
         .clamp(Duration::from_secs(1), Duration::from_mins(5))

@@ -1,4 +1,4 @@
-//! What can be asked of a machine's agent, each with a deadline.
+//! The calls to a machine's agent, each with a deadline.
 //!
 //! [`RunReader`] is what reads logs and results, as a trait, so that code that collects them can be
 //! tested without an agent. Errors say what to do, not what broke: see [`AgentError`].
@@ -36,7 +36,7 @@ pub const PROTOCOL_MAX: u32 = 1;
 const START: Duration = Duration::from_secs(30);
 /// Everything else that answers once.
 const CALL: Duration = Duration::from_secs(15);
-/// Hello is also how we find out that nobody answers.
+/// Hello also finds out that no agent answers.
 const HELLO: Duration = Duration::from_secs(5);
 /// Silence after which a stream that should flow is given up.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -70,7 +70,7 @@ pub struct Agent {
     epoch_proof: String,
     installation: String,
     marks_replay: bool,
-    /// Cancelled when it refused our epoch, whichever command that was.
+    /// Cancelled when it refused our epoch, for any command.
     refused: CancellationToken,
     client: AgentClient<Wire>,
     wire: Wire,
@@ -113,14 +113,14 @@ impl Agent {
         }
     }
 
-    /// Of that installation, whose leader proves its epoch so.
+    /// Sets the installation, and the proof of its leader's epoch.
     pub(crate) fn of(mut self, installation: &str, epoch_proof: &str) -> Self {
         installation.clone_into(&mut self.installation);
         epoch_proof.clone_into(&mut self.epoch_proof);
         self
     }
 
-    /// First call on each connection: identifies the agent, and tells what it can do.
+    /// First call on each connection: identifies the agent and its abilities.
     pub async fn hello(&self) -> Result<HelloReply, AgentError> {
         let request = HelloRequest {
             protocol_min: PROTOCOL_MIN,
@@ -136,7 +136,7 @@ impl Agent {
         Ok(reply)
     }
 
-    /// What the answer to Hello says that it can do.
+    /// Sets the abilities that the answer to Hello names.
     pub(crate) fn can(mut self, hello: &HelloReply) -> Self {
         self.marks_replay = hello.marks_replay;
         self
@@ -258,7 +258,7 @@ impl Agent {
         Ok(self.checked_stream(stream, Some("read a result"), in_order()))
     }
 
-    /// Everything of these ended runs is held elsewhere: the agent may delete them.
+    /// Lets the agent delete these ended runs, of which everything is stored.
     pub async fn forget(&self, run_ids: Vec<String>) -> Result<(), AgentError> {
         let request = ForgetRequest {
             epoch: self.epoch,
@@ -321,7 +321,7 @@ impl Agent {
         .boxed()
     }
 
-    /// What to do about an answer that is not one.
+    /// What to do about an error status.
     fn judged(&self, status: &Status, map: impl FnOnce(&Status) -> AgentError) -> AgentError {
         match self.wire.breach().first() {
             Some(first) => AgentError::Protocol(first.to_owned()),
@@ -330,7 +330,7 @@ impl Agent {
     }
 }
 
-/// An order that is larger than what an agent takes would not become smaller by trying again.
+/// Refuses a request that is too large for an agent: trying again would not help.
 fn fits(request: &StartRequest) -> Result<(), AgentError> {
     let bytes = request.encoded_len();
     if bytes <= MAX_MESSAGE_BYTES {
@@ -379,13 +379,13 @@ fn map_command_status(status: &Status) -> AgentError {
     map_status(status)
 }
 
-/// What to do about an answer that is not one.
+/// What to do about an error status.
 fn map_status(status: &Status) -> AgentError {
     // A status with a source was made on our side of the wire.
     if std::error::Error::source(&status).is_some() {
         return AgentError::Disconnected(limits::reason(&in_words(status)));
     }
-    // What the machine says of it is for people, and is cut.
+    // The machine's words are for people, and are cut.
     let why = || limits::reason(status.message());
     match status.code() {
         Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded => AgentError::Disconnected(why()),
@@ -403,7 +403,7 @@ fn map_status(status: &Status) -> AgentError {
     }
 }
 
-/// The innermost cause says what happened, the outer ones only through what it came.
+/// The innermost cause tells what happened; the outer ones only wrap it.
 fn in_words(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

@@ -8,7 +8,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-/// Names under which an architecture is known; the first is what `uname -m` says.
+/// Names of each architecture; the first is that of `uname -m`.
 const ARCHITECTURES: [[&str; 2]; 2] = [["x86_64", "amd64"], ["aarch64", "arm64"]];
 
 /// One executable of the agent.
@@ -87,7 +87,7 @@ impl AgentBinaries {
         self.0.get(name)
     }
 
-    /// Architectures there are executables for.
+    /// Architectures that have executables.
     pub fn architectures(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

@@ -1,24 +1,24 @@
-//! How much memory machines may fill with what they say, in one place.
+//! Budgets of the memory that messages of machines may fill.
 //!
 //! Limits of single messages (`limits.rs`) bound one machine. They do not bound a hundred machines
-//! that all send the largest message there is, and never its last byte. So three things are
-//! charged to budgets of the machine's namespace and of the installation:
+//! that all send the largest message without its last byte. So three uses are charged to budgets of
+//! the machine's namespace and of the installation:
 //!
-//! - messages that a connection holds beyond [`FREE`], because they are not complete or nobody
-//!   took them yet ([`Meter`](crate::meter::Meter));
+//! - messages that a connection holds beyond [`FREE`], because they are incomplete or their readers
+//!   have not taken them yet ([`Meter`](crate::meter::Meter));
 //! - output of bootstrap scripts beyond a small amount;
 //! - in a budget of their own, facts that wait for their dispatcher, are claimed by no Task, or
 //!   wait to be collected. Collecting needs room on a connection, so facts must not take all of it.
 //!
-//! Where there is no room, a connection is not read until there is, and is given up when that
-//! takes long. Such a connection is always of a namespace that has used its own part: a part of
-//! each budget is guaranteed to every namespace (`room.rs`), as long as machines of at most
-//! [`GUARANTEES`] namespaces fill anything at the same time.
+//! Without room a connection is not read, and is given up when that lasts long. Such a connection
+//! is always of a namespace that has used its own part: a part of each budget is guaranteed to
+//! every namespace (`room.rs`), as long as machines of at most [`GUARANTEES`] namespaces fill
+//! anything at the same time.
 //!
 //! No set of connections waits for each other: while a connection holds next to nothing, it takes
 //! at once all the room that its open calls can fill, and a call that would need more is not made
-//! before there is room for its answer. So a connection that has room waits for no more room, only
-//! for its machine and for the readers of the messages that came.
+//! before there is room for its answer. So a connection with room waits for no more, only for its
+//! machine and the readers of its messages.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ const WIRE: Terms = Terms {
 };
 /// Bytes that a connection may hold without asking: answers, and facts without logs.
 pub(crate) const FREE: usize = 32 * 1024;
-/// The most that HTTP/2 lets a connection hold, and a little.
+/// Most bytes that HTTP/2 lets a connection hold, and a little.
 pub(crate) const MOST: usize = WINDOW as usize + FREE;
 /// How long a connection, or a stream of facts, waits for room before it is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ impl Budget {
 /// The account that one machine is charged to. Clones are the same account.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// For its facts.
+    /// Room for its facts.
     machine: Arc<Semaphore>,
     namespace: Arc<str>,
     budget: Budget,
@@ -153,8 +153,8 @@ impl Account {
     }
 
     /// Takes room for a fact, when there is some; first come, first served. `None`: there was none
-    /// for long. A machine that waits leaves what was not read on its connection, and others may
-    /// need the room that this takes there.
+    /// for long. While it waits, unread bytes stay on the machine's connection, whose room others
+    /// may need.
     pub async fn take(&self, bytes: usize) -> Option<Charge> {
         let units = bytes.div_ceil(UNIT);
         let take = async {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_namespace_has_room_for_as_many_transfers_as_may_take_place_there() {
-        // Its facts are watched, and a log or a result is read.
+        // One stream of facts, and one of a log or a result.
         let transfer = 2 * STREAM_WINDOW as usize + FREE;
         assert!(WIRE.each * UNIT / transfer >= 12);
     }

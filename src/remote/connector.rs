@@ -1,7 +1,7 @@
 //! A connection to an agent over one byte stream.
 //!
-//! The stream is used once: when it ends, the connection is dead and says so, instead of
-//! quietly dialling again behind the back of the code that holds facts about that connection.
+//! The stream is used once: when it ends, the connection reports its end instead of dialling again,
+//! since callers hold facts about this very connection.
 
 use std::{
     io,
@@ -29,22 +29,22 @@ use crate::{
 
 /// Time for the first bytes of HTTP/2 to go out.
 const OPEN: Duration = Duration::from_secs(10);
-/// Window of one stream: what a machine may send there before somebody takes it, and one round
-/// trip may carry. It is given back message by message, so the largest one must fit.
+/// Window of one stream: bytes that a machine may send before a reader takes them, and that one
+/// round trip may carry. It is given back message by message, so the largest message must fit.
 pub(crate) const STREAM_WINDOW: u32 = 288 * 1024;
-/// Window of the connection. One stream that nobody reads takes a part of it, so that calls such
-/// as renewing the lease still have their answers.
+/// Window of the connection. An unread stream takes only a part of it, so that calls such as
+/// renewing the lease still get their answers.
 pub(crate) const WINDOW: u32 = 4 * STREAM_WINDOW;
 const _: () = assert!(STREAM_WINDOW as usize > LARGEST_MESSAGE);
 /// Names and values of one answer's headers, and of its trailers.
 const HEADERS: u32 = 8 * 1024;
 /// Small frames cost more than their bytes: this many of them may wait to be taken.
 const SMALL_FRAMES: usize = 512;
-/// What a frame that is larger counts nothing for, in the library.
+/// Larger frames do not count as small, in the library.
 const SMALL_FRAME: usize = 256;
-/// What of our requests waits for the network at once.
+/// Bytes of our requests that wait for the network at once.
 const SENDING: usize = 256 * 1024;
-/// Bytes that are taken in before those have a turn that wait for them.
+/// Bytes that are read before their readers have a turn.
 const TURN: usize = 16 * 1024;
 
 /// Opens a connection over the stream. The token is cancelled when the stream has ended.
@@ -99,8 +99,8 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A machine that sends as fast as it can would be read on and on, while nobody takes
-        // what came.
+        // A machine that sends without pause would be read on and on, without a turn for the
+        // readers.
         if self.turn == 0 {
             self.turn = TURN;
             cx.waker().wake_by_ref();

@@ -1,5 +1,5 @@
-//! The stream beneath SSH: it ends when told to, tells when it has ended, and takes in no more
-//! than there is room for.
+//! The stream beneath SSH: it can be cut, reports its end, and reads no more than there is room
+//! for.
 
 use std::{
     io,
@@ -28,7 +28,7 @@ use crate::{
 /// connection lives.
 const PACKET: usize = 36 * 1024;
 
-/// What the connection's task tells us: how much was written, that and why it is gone.
+/// Facts about the connection: how much was written, and why it ended.
 #[derive(Default)]
 pub(crate) struct Lost {
     pub(crate) token: CancellationToken,
@@ -51,12 +51,12 @@ impl Lost {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Waits until the network has taken so many.
+    /// Waits until the network has taken so many bytes.
     pub(crate) async fn wait_written(&self, wanted: u64) {
         loop {
             let progress = self.progress.notified();
             tokio::pin!(progress);
-            // Before looking, so that nothing is missed in between.
+            // Enabled before the look, so that no notice is missed.
             progress.as_mut().enable();
             if self.written() >= wanted || self.token.is_cancelled() {
                 return;
@@ -71,8 +71,8 @@ impl Lost {
     }
 }
 
-/// A stream that ends when told to, and tells when it has ended: the library keeps a
-/// connection as long as anybody holds a channel of it.
+/// A stream that can be cut, and reports its end: the library keeps a connection as long as one of
+/// its channels is held.
 pub(crate) struct Cuttable {
     stream: Box<dyn Stream>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -119,7 +119,7 @@ impl AsyncRead for Cuttable {
         if self.is_cut(cx) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        // The library knows the length of a packet and asks for all that is missing of it.
+        // The library knows the length of a packet and asks for all its missing bytes.
         if buf.remaining() > PACKET {
             let broken = Broken::new(format!(
                 "an SSH packet of more than {} bytes; at most {PACKET} are allowed",

@@ -25,7 +25,7 @@ pub trait PodDialer: Send + Sync {
     async fn dial(&self, namespace: &str, pod: &str, port: u16) -> io::Result<Box<dyn Stream>>;
 }
 
-/// Opens a stream to where SSH listens.
+/// Opens a stream to the SSH server.
 pub(crate) async fn dial(to: &Dial, pods: Option<&Arc<dyn PodDialer>>) -> io::Result<Box<dyn Stream>> {
     let attempt = async {
         let stream: Box<dyn Stream> = match to {

@@ -1,5 +1,5 @@
-//! Our half of an SSH connection: which host key is taken, why the connection ended, and what a
-//! server may not do to us.
+//! Our half of an SSH connection: which host key is accepted, why the connection ended, and what a
+//! server must not do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     pub(crate) breach: Breach,
 }
 
-/// What can end the conversation.
+/// Errors that end the connection.
 #[derive(Debug)]
 pub(crate) enum ClientError {
     HostKeyChanged {
@@ -35,7 +35,7 @@ pub(crate) enum ClientError {
         found: String,
     },
     HostCertificate,
-    /// The server asked for what nobody offered.
+    /// The server asked for something that we did not offer.
     Broken(String),
     Library(russh::Error),
 }
@@ -129,7 +129,7 @@ impl client::Handler for Client {
         Ok(())
     }
 
-    // The library leaves it to us whether a server keeps to the size that was agreed on.
+    // The library does not check that a server keeps to the agreed size.
     async fn data(&mut self, _: ChannelId, data: &[u8], _: &mut client::Session) -> Result<(), Self::Error> {
         self.received(data)
     }
@@ -143,8 +143,8 @@ impl client::Handler for Client {
         self.received(data)
     }
 
-    // Nothing is forwarded, so a server has no channel to open; the library would take each, and
-    // there is no end to them.
+    // Nothing is forwarded, so a server has no channel to open; the library would accept any
+    // number.
     refused! {
         server_channel_open_forwarded_tcpip(Channel, &str, u32, &str, u32, client::ChannelOpenHandle);
         server_channel_open_forwarded_streamlocal(Channel, &str, client::ChannelOpenHandle);

@@ -7,7 +7,7 @@ use russh::keys::{
 };
 use skyward_core::Secret;
 
-/// A key that is not what it should be. Never holds key material.
+/// An invalid key. Never holds key material.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// It cannot be read.

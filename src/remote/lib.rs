@@ -1,9 +1,9 @@
 //! The operator's side of a machine: SSH, bootstrap, and the session with its agent.
 //!
-//! [`sessions::Sessions`] is what controllers use: it keeps one supervised task for each
-//! machine, which dials it ([`ssh`]), prepares it ([`bootstrap`]) and holds the
-//! connection to its agent ([`agent`]). It decides nothing about machines: a failure is
-//! reported, and the owner of the machine replaces it. No Kubernetes in here.
+//! Controllers use [`sessions::Sessions`]: it keeps one supervised task for each machine, which
+//! dials it ([`ssh`]), prepares it ([`bootstrap`]) and holds the connection to its agent
+//! ([`agent`]). It decides nothing about machines: a failure is reported, and the owner of the
+//! machine replaces it. No Kubernetes in here.
 
 pub mod agent;
 pub mod binaries;

@@ -1,5 +1,4 @@
-//! What a machine may say: the limits of size, number and form for everything that its agent
-//! sends, in one place.
+//! The limits of size, number and form for everything that a machine's agent sends, in one place.
 //!
 //! A user with root on a machine may exchange its agent, so every byte of it is hostile. Our own
 //! agent keeps to the same limits (`protocol/mod.rs`), so the first breach proves that the agent
@@ -66,7 +65,7 @@ impl fmt::Display for Broken {
 }
 
 impl Broken {
-    /// The words may repeat nothing that the machine said.
+    /// A breach; the words must not repeat the machine's.
     pub(crate) fn new(words: impl Into<String>) -> Self {
         Self(words.into())
     }
@@ -118,8 +117,8 @@ fn cleaned(text: &str, most: usize) -> String {
     kept
 }
 
-/// What programs of the machine print about themselves, such as a version, as it is shown: agents
-/// of earlier versions repeat all of it, and no machine is ended for that.
+/// Cleans the output of the machine's programs, such as a version: agents of earlier versions
+/// repeat all of it, and no machine is ended for that.
 pub(crate) fn clean(reply: &mut HelloReply) {
     for text in std::iter::once(&mut reply.python).chain(&mut reply.accelerators) {
         let last = text.trim().lines().last().unwrap_or_default();
@@ -180,7 +179,7 @@ fn length(what: &str, bytes: u64) -> Result<(), Broken> {
     }
 }
 
-/// What an agent says of itself and its machine.
+/// Checks what an agent says of itself and its machine.
 pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
     let HelloReply {
         protocol,
@@ -306,7 +305,7 @@ pub(crate) fn state(state: &RunState, asked: &str) -> Result<(), Broken> {
 }
 
 /// A piece of a log or result; `end` is the end of the piece before, and afterwards the end of
-/// this one. A gap between the two is allowed here: the reader reports it.
+/// this one. A gap between the two pieces is allowed here: the reader reports it.
 pub(crate) fn chunk(chunk: &Chunk, end: &mut u64) -> Result<(), Broken> {
     let Chunk { offset, data } = chunk;
     at_most("a piece of a log or result", data.len(), CHUNK_BYTES)?;

@@ -1,8 +1,8 @@
 //! Keeps values of Secrets out of the output of a failing step.
 //!
-//! A Secret may have thousands of lines, and each is looked for in several forms; the output is
-//! short. So nothing is prepared from the values before there is a text. Then the positions of the
-//! text are sorted ([`Places`]), so that each form is looked up quickly, however many there are.
+//! A Secret may have thousands of lines, each with several forms; the output is short. So the
+//! values are not prepared in advance. The positions of the text are sorted ([`Places`]), so that
+//! each form is looked up quickly, however many there are.
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
@@ -316,7 +316,7 @@ mod tests {
             mask.apply(&(text + "b and c")),
             "a".repeat(33 * 1024 - 502) + "*** and c"
         );
-        // A search for each line in each form takes minutes on such texts.
+        // A plain search for each line in each form would take minutes on such texts.
         assert!(
             begun.elapsed() < std::time::Duration::from_secs(20),
             "{:?}",

@@ -30,8 +30,7 @@ const SMALL: usize = 2 * 1024;
 /// Counts the bytes of messages that one connection holds, and decides whether it may read on.
 ///
 /// HTTP/2 knows exactly how much is held: bytes that came on a stream and were not given back to
-/// its window. They are given back when a message was taken and the next one is asked for
-/// (`wire.rs`).
+/// its window. `wire.rs` gives them back when a message was taken and the next one is asked for.
 pub(crate) struct Meter {
     account: Account,
     state: Mutex<State>,
@@ -100,7 +99,7 @@ impl fmt::Debug for Meter {
 }
 
 impl State {
-    /// Bytes that the machine sent and nobody took yet.
+    /// Bytes that came and are not taken yet.
     fn held(&self) -> usize {
         let flows = self.calls.values().filter_map(|call| call.flow.as_ref());
         flows.map(|flow| flow.used()).sum()
@@ -116,8 +115,7 @@ impl State {
         self.charges.iter().map(Charge::bytes).sum()
     }
 
-    /// Whether there is room for the bytes that are held. Room that is not needed any more is
-    /// given back.
+    /// Whether there is room for the held bytes. Gives back room that is not needed any more.
     fn settle(&mut self) -> bool {
         let held = self.held();
         if held > FREE && held > self.charged() {
@@ -131,8 +129,8 @@ impl State {
     }
 }
 
-/// Bytes that the answer to a call can fill: all that its window lets through if more messages
-/// may follow, else one message.
+/// Bytes that the answer to a call can fill: its whole window if more messages may follow, else one
+/// message.
 fn may_fill(most: usize, streams: bool) -> usize {
     match () {
         () if streams => STREAM_WINDOW as usize,
@@ -163,7 +161,7 @@ impl Meter {
         loop {
             let settled = self.settled.notified();
             tokio::pin!(settled);
-            // Before looking, so that nothing is missed in between.
+            // Enabled before the look, so that no notice is missed.
             settled.as_mut().enable();
             let missing = {
                 let mut state = lock(&self.state);
@@ -196,7 +194,7 @@ impl Meter {
         state.opened += 1;
         let id = state.opened;
         state.calls.insert(id, Open { may_fill, flow: None });
-        // The room that was asked for is too little now.
+        // The requested room is too small now.
         if may_fill > 0
             && state.asked.take().is_some()
             && let Some(waker) = state.waker.take()

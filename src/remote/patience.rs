@@ -1,18 +1,18 @@
-//! How long a session waits: for what may pass by itself, before its next attempt, and for an agent
+//! How long a session waits: for failures that may pass, before its next attempt, and for an agent
 //! that refuses our epoch.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long what may pass by itself is waited for. Shorter in tests.
+/// How long failures that may pass are waited for. Shorter in tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// First pause between attempts; they double up to the spec's `retry_interval`.
     pub(crate) first_pause: Duration,
-    /// A booting machine answers SSH before its keys are in place.
+    /// For a login: a booting machine answers SSH before its keys are in place.
     pub(crate) login: Duration,
-    /// A port that is open before SSH speaks on it.
+    /// For SSH's greeting on an open port.
     pub(crate) greeting: Duration,
     /// From the agent's start to its first answer.
     pub(crate) agent: Duration,
@@ -23,8 +23,8 @@ pub(crate) struct Patience {
     pub(crate) mending: Duration,
     /// First and longest pause after an agent refused our epoch.
     pub(crate) epoch_ahead: (Duration, Duration),
-    /// How long an agent must stay before its connection counts as one that held: one that greets
-    /// us and closes is asked less and less often.
+    /// How long an agent must stay for its connection to count as stable: one that greets us and
+    /// closes is asked less and less often.
     pub(crate) stays: Duration,
     /// First and longest pause after a panic.
     pub(crate) panicked: (Duration, Duration),
@@ -53,8 +53,8 @@ pub(crate) fn pause(attempt: u32, first: Duration, interval: Duration, chance: f
     doubled.min(interval).mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
 }
 
-/// Refusals of our epoch in a row. One that comes long after the one before begins anew: an
-/// agent that says Hello in between and refuses what comes next gains nothing by that.
+/// Refusals of our epoch in a row. A late one begins the row anew; a Hello in between does not, so
+/// an agent gains nothing by greeting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refusals {
     pub(crate) count: u32,
@@ -87,7 +87,7 @@ mod tests {
         let start = Instant::now();
         let (mut refusals, mut now, mut asked) = (Refusals::default(), start, 0);
         while now < start + Duration::from_hours(1) {
-            // It says Hello as soon as it is asked, and refuses the first command after a while.
+            // The agent says Hello at once, and refuses the first command after a while.
             now += Duration::from_secs(1);
             refusals.note(patience, now, 0.5);
             now += refusals.left(now);

@@ -1,8 +1,7 @@
 //! Where a value of a Secret is hidden in a text: the one rule of all masks.
 //!
-//! A value of [`SHORTEST`] bytes or more is hidden wherever it is. A shorter one, such as `42` or
-//! `yes`, is a part of half of all words, so it is hidden where it is a whole word, from a single
-//! character on.
+//! A value of [`SHORTEST`] bytes or more is hidden everywhere. A shorter one, such as `42` or
+//! `yes`, is a part of many words, so it is hidden only where it is a whole word.
 
 /// Shorter values, in bytes, are hidden only where they stand alone.
 pub const SHORTEST: usize = 4;

@@ -23,7 +23,7 @@ pub(crate) fn quote(value: &str) -> String {
     word
 }
 
-/// Whether the shell takes it as the name of a variable.
+/// Whether the shell accepts it as the name of a variable.
 pub(crate) fn is_name(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')

@@ -1,13 +1,12 @@
 //! Room that namespaces share, counted in units, without any namespace keeping out another.
 //!
 //! A namespace has at most [`Terms::each`] units. The first part of them ([`Terms::guaranteed`])
-//! is its own: no other namespace can have it, whatever others hold and however long. Units beyond
-//! that come from one part that all namespaces share. [`Terms::guarantees`] namespaces have a
-//! guarantee at the same time; the namespaces that come after them have the shared part only.
+//! is its own: no other namespace can have it. Units beyond that come from one part that all
+//! namespaces share. [`Terms::guarantees`] namespaces have a guarantee at the same time; the
+//! namespaces that come after them have the shared part only.
 //!
-//! A waiter gets all that it asks for at once, and nothing before: no waiter holds a part and
-//! waits for the rest. Waiters of one namespace are served in their order, and so are the waiters
-//! for the shared part.
+//! A waiter gets all its units at once: no waiter holds a part and waits for the rest. Waiters of
+//! one namespace are served in their order, and so are the waiters for the shared part.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -24,7 +23,7 @@ use crate::sessions::lock;
 pub(crate) struct Terms {
     /// The most that one namespace may have.
     pub(crate) each: usize,
-    /// How much of that no other namespace can take.
+    /// The part of that which no other namespace can take.
     pub(crate) guaranteed: usize,
     /// Namespaces that have a guaranteed part at the same time.
     pub(crate) guarantees: usize,
@@ -68,9 +67,9 @@ struct Waiter {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Yes,
-    /// Its namespace would have too much.
+    /// Not now: its namespace would have too much.
     NotOwn,
-    /// All namespaces together would have too much of the shared part.
+    /// Not now: too much of the shared part would be taken.
     NotShared,
 }
 

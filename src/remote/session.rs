@@ -1,16 +1,16 @@
 //! The life of one session: dial, prepare, hold, and again after a loss.
 //!
-//! Everything here ends when its future is dropped, so cancelling needs no care anywhere
-//! else. It decides only about the connection: a failure that may pass is tried again, any other
-//! failure is published as `Failed` and ends the task. On a machine that was Ready once work may
-//! go on, and nobody looks after it when its session has ended: there every failure counts as one
-//! that may pass, except a changed host key and a broken limit of the protocol.
+//! Everything here ends when its future is dropped, so cancelling needs no care anywhere else. A
+//! session decides only about its connection: it tries again after a failure that may pass, and
+//! publishes any other as `Failed` and ends. Runs may go on at a machine that was Ready once, and
+//! need its session: there every failure counts as one that may pass, except a changed host key and
+//! a broken limit of the protocol.
 //!
 //! A session that panics begins anew, later each time: other machines do not notice.
 //!
 //! An agent that refuses our epoch, or names a newer one, is given no command: its session asks
-//! again after a pause, longer each time, and keeps the machine's lease in between. Whether a
-//! newer leader is behind that, the controller asks its own Lease.
+//! again after a pause, longer each time, and keeps the machine's lease in between. The
+//! controller's own Lease tells whether a newer leader is behind that.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -47,7 +47,7 @@ use crate::{
     transcript::Transcript,
 };
 
-/// Log message about a machine that takes no command of ours.
+/// Log message about a machine that refuses our epoch.
 const EPOCH_REFUSED: &str = "the agent refuses the epoch of this controller; its machine gets no command";
 
 /// Text of the machine's status while a session that panicked rests.
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     let live = async {
         let mut panics = 0;
         while AssertUnwindSafe(session.live()).catch_unwind().await.is_err() {
-            // The connection that it used may be the cause of the panic.
+            // The connection may be the cause of the panic.
             session.connection = None;
             error!(machine = %session.spec.borrow().machine, "the session of a machine panicked and begins anew");
             session.down(PANICKED);
@@ -103,16 +103,16 @@ struct Session {
     cancel: CancellationToken,
     /// Kept here so that it can be closed politely whenever the session ends.
     connection: Option<Arc<Connection>>,
-    /// End of the time for the bootstrap that is going on, over several connections. Not for
-    /// a machine that was Ready once.
+    /// Deadline of the bootstrap, over several connections. `None` for a machine that was Ready
+    /// once.
     deadline: Option<Deadline>,
-    /// How often its agent stayed connected.
+    /// How many connections of its agent were stable.
     stayed: u64,
     /// How often its agent refused our epoch.
     refusals: Refusals,
 }
 
-/// Says how long a session waited, also when it was interrupted.
+/// Counts how long a session waited, also when the wait was cancelled.
 struct Waiting<'a> {
     session: &'a Session,
     since: Instant,
@@ -134,26 +134,26 @@ impl Drop for Waiting<'_> {
 /// An agent that answered.
 struct Attached {
     agent: Agent,
-    /// Cancelled when it closes the connection.
+    /// Cancelled when the agent closes the connection.
     closed: CancellationToken,
-    /// It is of another version than this controller's, and had runs when it was to be
+    /// Whether it is of another version than this controller's, and had runs when it was to be
     /// replaced.
     outdated: bool,
-    /// It names an epoch above ours.
+    /// Whether it names an epoch above ours.
     ahead: bool,
 }
 
-/// Why a session does not go on as it was.
+/// Why a session is interrupted.
 enum Interruption {
     /// Dial again.
     Lost(String),
-    /// The connection is good, its agent is not.
+    /// The connection works, but the agent does not.
     AgentGone(String),
-    /// It is over, unless the machine was Ready once.
+    /// The session has failed, unless the machine was Ready once.
     Failed(SessionFailure),
     /// The agent refuses our epoch.
     EpochAhead,
-    /// The agent named a newer epoch some time ago: it is asked again.
+    /// The agent named a newer epoch some time ago: ask it again.
     AskAgain,
 }
 
@@ -293,8 +293,8 @@ impl Session {
                 }
                 Interruption::AskAgain => continue,
                 Interruption::AgentGone(why) => (why, spec.retry_interval),
-                // The same connection is good enough: a machine without room for another
-                // process could not give us a new one.
+                // Keep the connection: a machine without room for another process could not give us
+                // a new one.
                 Interruption::Failed(failure)
                     if self.was_ready() && failure.kind != FailureKind::ProtocolViolation =>
                 {
@@ -329,7 +329,7 @@ impl Session {
     ) -> Result<Attached, Interruption> {
         let shared = self.shared.clone();
         let whole = || Deadline::after(spec.bootstrap.total_timeout);
-        // The time of an attempt that was cut off is no reason to give the next one less.
+        // An attempt that was cut off does not shorten the time of the next one.
         let deadline = if self.was_ready() {
             whole()
         } else {
@@ -438,8 +438,8 @@ impl Session {
         });
     }
 
-    /// What keeps what the steps print: of a machine that is not Ready yet over all connections,
-    /// of one that was only for the message of a step that fails.
+    /// The transcript of the steps: kept over all connections for a machine that is not Ready yet,
+    /// and for one that was Ready only for the message of a failing step.
     fn transcript(&self, spec: &SessionSpec) -> Transcript {
         let new = || Transcript::new(self.account.clone(), Mask::new(spec.bootstrap.masked.clone()));
         if self.was_ready() {
@@ -449,8 +449,7 @@ impl Session {
         published.transcript.get_or_insert_with(new).clone()
     }
 
-    /// Waits for other machines to be done. That time does not count towards the machine's
-    /// timeouts.
+    /// Waits for a turn. That time does not count towards the machine's timeouts.
     async fn waits<T>(&self, turn: impl Future<Output = T>) -> T {
         let (since, at) = (Instant::now(), Timestamp::now());
         let mut turn = std::pin::pin!(turn);
@@ -462,7 +461,7 @@ impl Session {
         turn.await
     }
 
-    /// Keeps the lease until something breaks.
+    /// Keeps the lease until an interruption.
     async fn hold(&mut self, connection: &Connection, attached: &Attached) -> Interruption {
         let Attached {
             agent,
@@ -487,7 +486,7 @@ impl Session {
     }
 
     fn publish(&self, change: impl FnOnce(&mut Published)) {
-        // A newer session of the same machine may be publishing already: its own record.
+        // A newer session of the same machine may already publish its own state.
         if self.cancel.is_cancelled() {
             return;
         }
@@ -499,12 +498,12 @@ impl Session {
         lock(&self.published).state.clone()
     }
 
-    /// Whether its agent answered before, this controller or another one.
+    /// Whether its agent answered before, to this or another controller.
     fn was_ready(&self) -> bool {
         lock(&self.published).state.ready_at.is_some()
     }
 
-    /// The agent takes no command of our epoch; it is asked again later.
+    /// Publishes that the agent refuses our epoch; it is asked again later.
     fn epoch_ahead(&mut self, claim: Option<EpochClaim>) {
         let patience = self.shared.patience.epoch_ahead;
         self.refusals.note(patience, Instant::now(), rand::random());
@@ -517,7 +516,7 @@ impl Session {
         });
     }
 
-    /// The machine is out of reach for now.
+    /// Publishes that the machine is out of reach for now.
     fn down(&self, why: &str) {
         let state = self.state();
         let stage = match state.stage {
@@ -542,7 +541,7 @@ impl Session {
     }
 
     fn progress(&self, progress: Progress) {
-        // Once Ready, coming back is Reconnecting, whatever has to be done for it.
+        // For a machine that was Ready, every step of coming back is Reconnecting.
         if self.was_ready() {
             return;
         }
@@ -556,7 +555,7 @@ impl Session {
     }
 }
 
-/// The machine broke a limit: it is not used any more.
+/// The machine broke a limit: its session fails.
 fn violation(broken: String) -> Interruption {
     Interruption::Failed(SessionFailure::new(
         FailureKind::ProtocolViolation,
@@ -641,8 +640,8 @@ async fn greet(
     }
 }
 
-/// Renews the lease for as long as the agent takes it. One of another version is looked at
-/// that often, and is given up as soon as it runs nothing: to begin anew replaces it.
+/// Renews the lease for as long as the agent takes it. Looks at an agent of another version
+/// regularly, and interrupts the session once it is idle: the next attempt replaces the agent.
 async fn keep_lease(
     agent: &Agent,
     spec: &mut watch::Receiver<Arc<SessionSpec>>,
@@ -653,8 +652,8 @@ async fn keep_lease(
         let lease = spec.borrow_and_update().lease;
         let renewal = Box::pin(agent.renew_lease(lease.instance_timeout, lease.orphan_timeout));
         let next = match renewal.await {
-            // The session has begun just now: if it is still the other version, there is another
-            // reason.
+            // Not in a session that has just begun: an agent that is still of the other version has
+            // another reason.
             Ok(reply) if outdated.is_some() && reply.running == 0 && !first => {
                 return Interruption::AgentGone("it is idle, so its agent is replaced by a newer one".into());
             }

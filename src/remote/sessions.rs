@@ -1,9 +1,9 @@
 //! Connections to machines: one supervised task for each, its state published.
 //!
 //! `ensure` says that a machine should be connected, `remove` that it should not; what
-//! happens in between is in `session.rs`. Changes are told twice: as the key of the
-//! machine to `changed` (for its reconciler) and as a counter to `subscribe` (for code that
-//! looks at several machines). Both are coalesced, so no receiver can be flooded.
+//! happens in between is in `session.rs`. Changes are published twice: as the key of the machine on
+//! `changed` (for its reconciler) and as a counter on `subscribe` (for code that looks at several
+//! machines). Both coalesce, so no receiver can be flooded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,12 +37,12 @@ pub use skyward_core::session::{
     AgentFacts, EpochClaim, FailureKind, MachineKey, SessionFailure, SessionState, Stage,
 };
 
-/// How long a machine lives without hearing from the controller.
+/// How long a machine lives without contact to the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// An idle machine.
+    /// For an idle machine.
     pub instance_timeout: Duration,
-    /// A machine with runs, or with results that are not collected.
+    /// For a machine with runs, or with results that are not collected.
     pub orphan_timeout: Duration,
 }
 
@@ -76,13 +76,12 @@ pub struct SessionSpec {
     pub epoch_proof: String,
     /// Id of the installation.
     pub installation: String,
-    /// When its agent answered first, as far as is on record. Work may go on there, so its
-    /// session is never given up for a failure that may pass.
+    /// When its agent answered first, as recorded. Runs may go on there, so its session is never
+    /// given up for a failure that may pass.
     pub ready_at: Option<Timestamp>,
 }
 
-/// The epoch that an answer to Hello claims, if it is above ours. A value that no leader of
-/// ours can have sent is not kept.
+/// The epoch that an answer to Hello claims, if it is above ours. An impossible epoch is dropped.
 pub(crate) fn epoch_claim(hello: &HelloReply, ours: u64) -> Option<EpochClaim> {
     let highest = u64::from(i32::MAX.unsigned_abs());
     (hello.newest_epoch > ours).then(|| EpochClaim {
@@ -93,8 +92,8 @@ pub(crate) fn epoch_claim(hello: &HelloReply, ours: u64) -> Option<EpochClaim> {
     })
 }
 
-/// Handshakes at the same time, and uploads: both are work for our own processor, and last as
-/// long as their machine likes.
+/// Handshakes at the same time, and uploads: both cost processor time, and the machine decides how
+/// long they last.
 const AT_ONCE: usize = 32;
 /// The most handshakes and uploads of one namespace among them.
 const EACH: usize = 8;
@@ -106,14 +105,14 @@ pub struct Sessions {
     notifier: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What all sessions use.
+/// The state that all sessions share.
 pub(crate) struct Shared {
     pub(crate) binaries: AgentBinaries,
     pub(crate) pods: Option<Arc<dyn PodDialer>>,
     pub(crate) handshakes: Arc<Turns>,
     pub(crate) uploads: Arc<Turns>,
     pub(crate) patience: Patience,
-    /// Budget of the memory that machines may fill with what they say.
+    /// Budget of the memory that messages of machines may fill.
     pub(crate) budget: Budget,
     dirty: Mutex<BTreeSet<MachineKey>>,
     wake: Notify,
@@ -122,7 +121,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Tells everybody that this machine's session changed.
+    /// Publishes that this machine's session changed.
     pub(crate) fn changed(&self, machine: &MachineKey) {
         lock(&self.dirty).insert(machine.clone());
         self.wake.notify_one();
@@ -134,7 +133,7 @@ impl Shared {
 pub(crate) struct Published {
     pub(crate) state: SessionState,
     pub(crate) agent: Option<Agent>,
-    /// What its bootstrap printed, until it is Ready.
+    /// The output of its bootstrap, until it is Ready.
     pub(crate) transcript: Option<Transcript>,
 }
 
@@ -146,7 +145,7 @@ struct Entry {
     task: JoinHandle<()>,
 }
 
-/// Locks; what is behind our locks is whole at every instant, so poison means nothing.
+/// Locks, ignoring poison: the data behind our locks is consistent at every instant.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -190,8 +189,8 @@ impl Sessions {
         })
     }
 
-    /// The machine should be connected. The same spec again changes nothing; another
-    /// endpoint, host key, login key, bootstrap or epoch connects anew.
+    /// Keeps the machine connected. The same spec again changes nothing; another endpoint, host
+    /// key, login key, bootstrap or epoch connects anew.
     pub fn ensure(&self, spec: SessionSpec) {
         if self.shared.shutdown.is_cancelled() {
             return;
@@ -209,7 +208,7 @@ impl Sessions {
                 entry.updates.send_replace(entry.spec.clone());
                 return;
             }
-            // Times of the same machine stay, a failure or its old endpoint does not.
+            // The times of the same machine stay; a failure and the old endpoint do not.
             known = Some(SessionState {
                 stage: Stage::Dialing { last_error: None },
                 host_key: None,
@@ -250,8 +249,8 @@ impl Sessions {
         }
     }
 
-    /// The machine should not be connected any more. Returns at once; its connection is
-    /// closed within a second.
+    /// Stops keeping the machine connected. Returns at once; its connection is closed within a
+    /// second.
     pub fn remove(&self, machine: &MachineKey) {
         let Some(entry) = lock(&self.table).remove(machine) else {
             return;
@@ -277,7 +276,7 @@ impl Sessions {
             .and_then(|entry| lock(&entry.published).agent.clone())
     }
 
-    /// What the bootstrap of a machine printed, while it goes on or after it failed.
+    /// The output of a machine's bootstrap, while it goes on or after it failed.
     pub fn transcript(&self, machine: &MachineKey) -> Option<Transcript> {
         let table = lock(&self.table);
         table
@@ -285,7 +284,7 @@ impl Sessions {
             .and_then(|entry| lock(&entry.published).transcript.clone())
     }
 
-    /// The machine's agent told the reader of its facts that the cloud takes the machine back.
+    /// Notes that the machine's agent told that the cloud takes the machine back.
     pub fn reclaimed(&self, machine: &MachineKey, reclaim: Reclaim) {
         let at = i64::try_from(reclaim.at_ms).ok();
         let Some(at) = at.and_then(|at| Timestamp::from_millisecond(at).ok()) else {
@@ -315,7 +314,7 @@ impl Sessions {
         self.shared.shutdown.cancel();
         let entries = std::mem::take(&mut *lock(&self.table));
         for (_, entry) in entries {
-            // A task that panicked has ended, which is all that is wanted here.
+            // A task that panicked has ended, too.
             let _ = entry.task.await;
         }
         let notifier = lock(&self.notifier).take();
@@ -341,7 +340,7 @@ impl Drop for Sessions {
     }
 }
 
-/// Whether the running connection already is what the new spec asks for.
+/// Whether the running connection already matches the new spec.
 fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -> bool {
     let SessionSpec {
         machine,
@@ -356,7 +355,7 @@ fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -
         installation,
         ready_at: _,
     } = new;
-    // The key that we learnt and reported comes back as the pinned one.
+    // The learnt key comes back as the pinned one.
     let pinned_as_shown = match (host_key, &state.host_key) {
         (Some(pinned), Some(shown)) => same_key(pinned, shown),
         (None, _) => old.host_key.is_none(),
@@ -372,7 +371,7 @@ fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -
         && (old.host_key == *host_key || pinned_as_shown)
 }
 
-/// Equal but for comments.
+/// Whether two keys are equal but for comments.
 fn same_key(a: &str, b: &str) -> bool {
     match (key::parse_public(a, "host"), key::parse_public(b, "host")) {
         (Ok(a), Ok(b)) => a.key_data() == b.key_data(),

@@ -46,8 +46,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Pause between signs of life on a silent connection; three without an answer end it.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Input that is on its way to the machine at once. The library's buffers stay as large as
-/// the largest piece for as long as the connection lives.
+/// Most input on its way to the machine at once. The library's buffers stay as large as the largest
+/// piece for the life of the connection.
 const PIECE: usize = 8 * 1024;
 
 /// Packets of a channel that wait to be taken, at most. With fewer, both directions could wait
@@ -71,15 +71,15 @@ pub enum ConnectError {
         /// Fingerprint of the key it shows.
         found: String,
     },
-    /// It does not let us in.
+    /// The machine refuses our login.
     #[error("the machine does not accept the Pool's key for user \"{user}\" (it offers: {methods})")]
     AuthRefused {
         /// User to log in as.
         user: String,
-        /// What it offers instead.
+        /// The methods that it offers.
         methods: String,
     },
-    /// We cannot talk with it at all.
+    /// We cannot talk with the machine at all.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -87,7 +87,7 @@ pub enum ConnectError {
 /// Why a command has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecError {
-    /// The connection is gone; whether it ran is not known.
+    /// The connection is gone; whether the command ran is not known.
     #[error("the SSH connection is lost: {0}")]
     Lost(String),
     /// The machine does not run commands for us.
@@ -102,7 +102,7 @@ pub enum ExecError {
 pub enum Input {
     /// These bytes.
     Bytes(Bytes),
-    /// What is in a file, from where it stands; an error ends it early.
+    /// A file from its current position; an error ends it early.
     File(File),
 }
 
@@ -139,7 +139,7 @@ pub enum Exit {
     Status(u32),
     /// By this signal.
     Signal(String),
-    /// The machine did not say.
+    /// The machine did not tell.
     Unknown,
 }
 
@@ -170,7 +170,7 @@ pub struct Connection {
     lost: Arc<Lost>,
     meter: Arc<Meter>,
     breach: Breach,
-    /// The server does not forward Unix sockets: do not ask again.
+    /// Whether the server does not forward Unix sockets, so that we do not ask again.
     bridge_only: AtomicBool,
     _cut: DropGuard,
 }
@@ -246,8 +246,8 @@ impl Connection {
         self.lost.reason()
     }
 
-    /// Whether the machine broke a limit on this connection. What comes before the login nobody
-    /// vouches for, and does not count.
+    /// Whether the machine broke a limit on this connection. Data before the login is not
+    /// authenticated, and does not count.
     pub(crate) fn breach(&self) -> &Breach {
         &self.breach
     }
@@ -257,16 +257,16 @@ impl Connection {
         self.lost.written()
     }
 
-    /// What is held of its messages.
+    /// The meter of its messages.
     pub(crate) fn meter(&self) -> &Arc<Meter> {
         &self.meter
     }
 
-    /// Says goodbye. Without it the connection is cut when dropped.
+    /// Closes the connection politely. Without this it is cut when dropped.
     pub async fn close(&self) {
         let goodbye = self.handle.disconnect(Disconnect::ByApplication, "", "en");
         if timeout(Duration::from_millis(250), goodbye).await.is_ok() {
-            // The library sends it when it next turns around, then ends the connection.
+            // The library sends the message in its next turn, then ends the connection.
             let _ = timeout(Duration::from_millis(250), self.lost.token.cancelled()).await;
         }
     }
@@ -302,9 +302,9 @@ impl Connection {
         // A command that ends without reading its input never opens the window again, so
         // feeding must not be waited for.
         let feed = async {
-            // A piece at a time, and the next when the network has taken it: the library keeps
-            // whatever it is given at once in a buffer that never shrinks again. Counted anew
-            // for each piece, since what goes out is more than the pieces.
+            // One piece at a time, the next when the network has taken it: the library's buffer
+            // grows with what it is given and never shrinks. Counted anew for each piece, since
+            // more bytes go out than the pieces have.
             while let Some(piece) = input.next().await {
                 let taken = self.lost.written() + piece.len() as u64;
                 if channel.data_bytes(piece).await.is_err() {
@@ -329,7 +329,7 @@ impl Connection {
                 Some(ChannelMsg::ExtendedData { data, .. }) => output(Output::Err, &data),
                 Some(ChannelMsg::ExitStatus { exit_status }) => {
                     exit = Some(Exit::Status(exit_status));
-                    // Whatever it left running may hold its output open for ever.
+                    // A process that it left behind may hold its output open for ever.
                     deadline = Some(Instant::now() + DRAIN);
                 }
                 Some(ChannelMsg::ExitSignal { signal_name, .. }) => {
@@ -464,10 +464,10 @@ fn config() -> Arc<client::Config> {
             "SSH-2.0-Skyward_",
             env!("CARGO_PKG_VERSION")
         ))),
-        // What one round trip may carry: beneath that of the connection to the agent.
+        // Bytes that one round trip may carry: below those of the connection to the agent.
         window_size: 2 * WINDOW,
         maximum_packet_size: DATA as u32,
-        // Packets that nobody has taken yet; while they wait nothing is read.
+        // Packets that are not taken yet; while they wait nothing is read.
         channel_buffer_size: PACKETS,
         keepalive_interval: Some(KEEPALIVE),
         keepalive_max: 3,
@@ -497,7 +497,7 @@ impl ClosedOnDrop {
 impl Drop for ClosedOnDrop {
     fn drop(&mut self) {
         if let (Some(channel), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
-            // Owned by nobody, but gone within a second.
+            // A detached task, gone within a second.
             runtime.spawn(timeout(
                 Duration::from_secs(1),
                 async move { channel.close().await },

@@ -1,9 +1,9 @@
-//! What the steps of one bootstrap printed, for people to read afterwards.
+//! The output of one bootstrap's steps, for people to read afterwards.
 //!
-//! It is the newest part of it, as long as [`MOST`] or as the memory that machines may fill
-//! allows (`budget.rs`), and begins with a whole line: no line is cut at its beginning, where a
-//! secret could be cut with it. Secrets are masked when it is read, never before: each is then
-//! looked for in the whole text.
+//! A transcript keeps the newest output, at most [`MOST`] bytes and as far as the budget of
+//! machines' memory allows (`budget.rs`), and begins with a whole line: no line is cut at its
+//! beginning, where a secret could be cut with it. Secrets are masked when the text is read, so
+//! that each is looked for in the whole text.
 
 use std::{
     fmt,
@@ -19,12 +19,12 @@ use crate::{
 
 /// Most bytes that are kept of one bootstrap.
 pub const MOST: usize = 128 * 1024;
-/// Kept without asking for room.
+/// Bytes kept without asking for room.
 const FREE: usize = 8 * 1024;
 /// Room is asked for in these steps.
 const STEP: usize = 24 * 1024;
 
-/// What a bootstrap printed so far. Clones are the same transcript.
+/// A bootstrap's output so far. Clones share it.
 #[derive(Clone)]
 pub struct Transcript(Arc<Shared>);
 
@@ -40,13 +40,13 @@ struct State {
     room: Vec<Charge>,
     /// Bytes that were left out at its beginning.
     left_out: u64,
-    /// What comes belongs to a line whose beginning was left out.
+    /// Whether the next bytes belong to a line whose beginning was left out.
     in_line: bool,
 }
 
 impl fmt::Debug for Transcript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What it holds is not masked.
+        // Its content is not masked.
         write!(f, "Transcript({} bytes)", lock(&self.0.state).bytes.len())
     }
 }
@@ -72,13 +72,12 @@ impl Transcript {
         state.add(format!("{end}--- {step} ---\n").as_bytes(), &self.0.account);
     }
 
-    /// It printed that.
+    /// Adds output.
     pub(crate) fn push(&self, bytes: &[u8]) {
         lock(&self.0.state).add(bytes, &self.0.account);
     }
 
-    /// All that is kept, masked, as a terminal shows it. Takes a while: not for a thread that
-    /// others wait for.
+    /// The kept output, masked, as a terminal shows it. Slow: not for an async worker thread.
     pub fn text(&self) -> String {
         let (bytes, left_out) = {
             let state = lock(&self.0.state);
@@ -101,7 +100,7 @@ impl State {
         }
     }
 
-    /// What of it is behind a line whose beginning was left out.
+    /// The part of a piece behind a line whose beginning was left out.
     fn behind_the_line<'a>(&mut self, piece: &'a [u8]) -> &'a [u8] {
         if !self.in_line {
             return piece;
@@ -113,7 +112,7 @@ impl State {
         whole
     }
 
-    /// Leaves out what is oldest where there is no more room: a quarter at once, so that this is
+    /// Drops the oldest output where there is no more room: a quarter at once, so that this is
     /// rare.
     fn make_room(&mut self, more: usize, account: &Account) {
         let wanted = self.bytes.len() + more;
@@ -176,7 +175,7 @@ mod tests {
         let transcript = transcript();
         let line = format!("canary {}\n", "x".repeat(90));
         for _ in 0..20_000 {
-            // However they are cut on the way.
+            // Values are masked however they are cut on the way.
             let (a, b) = line.split_at(3);
             transcript.push(a.as_bytes());
             transcript.push(b.as_bytes());

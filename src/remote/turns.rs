@@ -1,8 +1,8 @@
-//! Decides which waiter is next where there is room for a few: namespaces have their turns one
-//! after the other, and within a namespace its lanes (its Pools, or its machines), so that none
-//! waits for all the work of another one. A namespace has at most a part of the turns. The memory
-//! of one turn is bounded, so the memory that a namespace takes in the controller is bounded too;
-//! and a namespace whose machines stand still in their turns keeps no other one from having one.
+//! Fair turns for a bounded number of workers: namespaces have their turns one after the other, and
+//! within a namespace its lanes (its Pools, or its machines), so that none waits for all the work
+//! of another. A namespace has at most a part of the turns. The memory of one turn is bounded, so
+//! that of a namespace is bounded too; and a namespace whose machines stand still in their turns
+//! does not keep others from having one.
 //!
 //! [`Queue`] is the order, and pure. [`Turns`] lets callers wait for their turn.
 
@@ -41,7 +41,7 @@ impl<T> Queue<T> {
         lane(&mut namespace.waiting, name).waiting.push_back(item);
     }
 
-    /// Takes out the item whose turn it is, among namespaces that may have one; returns both.
+    /// Takes out the next item of the namespaces that may have a turn; returns both.
     pub fn pop(&mut self, may: impl Fn(&str) -> bool) -> Option<(String, T)> {
         let at = self.namespaces.iter().position(|lane| may(&lane.name))?;
         let mut namespace = self.namespaces.remove(at)?;
@@ -71,7 +71,7 @@ fn lane<'a, T>(lanes: &'a mut VecDeque<Lane<T>>, name: &str) -> &'a mut Lane<T> 
     &mut lanes[at]
 }
 
-/// Puts back a lane that had its turn; if more of it waits, the other lanes come first.
+/// Puts back a lane that had its turn and has more items, behind the other lanes.
 fn put_back<T>(lanes: &mut VecDeque<Lane<T>>, lane: Lane<T>) {
     if !lane.waiting.is_empty() {
         lanes.push_back(lane);
@@ -118,7 +118,7 @@ impl Counts {
     }
 }
 
-/// A turn; when it is dropped, the next waiter has it.
+/// A turn; dropping it gives it to the next waiter.
 #[derive(Debug)]
 pub struct Turn {
     namespace: String,
@@ -230,14 +230,14 @@ mod tests {
     }
 
     proptest! {
-        /// Some push and some pop. `None` is a turn; else namespace and lane of one more.
+        /// Random pushes and pops: `None` pops; else namespace and lane of a push.
         #[test]
         fn nobody_waits_for_more_than_one_turn_of_each_other_namespace_and_lane_and_nothing_is_lost(
             steps in proptest::collection::vec(
                 proptest::option::weighted(0.6, (0..5_u8, 0..3_u8)), 1..300)
         ) {
             let mut queue = Queue::default();
-            // What waits, by namespace and lane, in order.
+            // Waiting items, by namespace and lane, in order.
             let mut waiting: BTreeMap<(u8, u8), VecDeque<usize>> = BTreeMap::new();
             // Turns of others since a namespace last had one, or began to wait.
             let mut passed: BTreeMap<u8, Vec<u8>> = BTreeMap::new();

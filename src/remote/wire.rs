@@ -1,10 +1,10 @@
-//! gRPC over HTTP/2 over one byte stream: requests go out, and what comes back is bounded
-//! before anybody decodes it.
+//! gRPC over HTTP/2 over one byte stream: requests go out, and answers are bounded before they are
+//! decoded.
 //!
-//! tonic's own transport gives bytes back to the window as soon as it has handed them on, whether
-//! the message is complete or not, so the memory that a machine takes cannot be seen from outside.
-//! Here bytes are given back when a message was taken: the memory that a machine takes is the used
-//! part of its HTTP/2 window, and `budget.rs` counts it.
+//! tonic's own transport gives bytes back to the window as soon as it has handed them on, even
+//! within a message, so the memory of a machine's messages is not known. Here bytes are given back
+//! when a message was taken: that memory is the used part of the HTTP/2 window, and `budget.rs`
+//! counts it.
 
 use std::{
     future::poll_fn,
@@ -196,8 +196,8 @@ impl Answer {
         }
     }
 
-    /// A caller that asks for more has taken all messages that were complete: their room in the
-    /// flow control window is given back.
+    /// A caller that asks for more has taken all complete messages: gives their room back to the
+    /// flow control window.
     fn give_back(&mut self) -> Result<(), WireError> {
         let taken = self.handed_on - self.framing.begun;
         if taken > 0 {
@@ -282,7 +282,7 @@ mod tests {
         ) {
             let whole = framed(&messages);
             let mut bytes = whole.clone();
-            // A message that is not complete, behind the others.
+            // An incomplete message behind the others.
             bytes.extend(framed(&[vec![0; 40]]).into_iter().take(rest));
             let (mut framing, mut at) = (Framing::default(), 0);
             for cut in cuts.into_iter().chain([bytes.len()]) {

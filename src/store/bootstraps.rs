@@ -1,13 +1,13 @@
-//! What the bootstraps of a Pool's failed machines printed. It is the Pool's, so that it is there
-//! when its Machine is gone, and goes with the Pool:
+//! Output of the bootstraps of a Pool's failed machines. It is stored under the Pool, so that it
+//! outlives the Machine and goes with the Pool:
 //!
 //! ```text
 //! _pools/<pool uid>/namespace                    of which namespace the Pool is
 //! _pools/<pool uid>/<machine>/bootstrap.log      what the bootstrap of that machine printed
 //! ```
 //!
-//! Those of the newest failures are kept, and room is taken for them as for logs of Tasks. No id
-//! of a Task begins with `_`, so nothing that looks for Tasks finds a Pool.
+//! The logs of the newest failures are kept, and take room as logs of Tasks do. No id of a Task
+//! begins with `_`, so a search for Tasks never finds a Pool.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const POOLS: &str = "_pools";
 /// Logs that are kept of one Pool.
 const KEPT: usize = 4;
 
-/// What a Pool is called in the accounts.
+/// The name of a Pool in the accounts.
 fn owner(pool_uid: &str) -> Result<String, Error> {
     Ok(format!("{POOLS}/{}", checked(pool_uid)?))
 }
@@ -32,7 +32,7 @@ pub(crate) fn is_pool(owner: &str) -> bool {
     owner.split_once('/').is_some_and(|(folder, _)| folder == POOLS)
 }
 
-/// The folder of a Task or of a Pool, by what it is called in the accounts.
+/// The folder of a Task or of a Pool, by its name in the accounts.
 pub(crate) fn folder(owner: &str) -> Result<Path, Error> {
     match owner.split_once('/') {
         Some((POOLS, uid)) => Ok(Path::from_iter([POOLS, checked(uid)?])),
@@ -50,8 +50,8 @@ fn log_path(pool_uid: &str, machine: &str) -> Result<Path, Error> {
 }
 
 impl Store {
-    /// Stores what the bootstrap of a machine printed. Before that, room is made by what is older
-    /// of the same Pool than the newest few.
+    /// Stores the output of a machine's bootstrap, after deleting all but the newest few logs of
+    /// the same Pool.
     pub async fn put_bootstrap_log(
         &self,
         namespace: &str,
@@ -84,7 +84,7 @@ impl Store {
         self.replace((&owner, machine), path, text, Class::Bulk).await
     }
 
-    /// What the bootstrap of a machine printed, if that was stored.
+    /// The output of a machine's bootstrap, if it was stored.
     pub async fn bootstrap_log(&self, pool_uid: &str, machine: &str) -> Result<Option<Bytes>, Error> {
         self.read_small(&log_path(pool_uid, machine)?).await
     }
@@ -94,7 +94,7 @@ impl Store {
         self.delete_owned(&owner(pool_uid)?).await
     }
 
-    /// UIDs of all Pools of which something is stored, sorted.
+    /// UIDs of all Pools with stored data, sorted.
     pub async fn pool_uids(&self) -> Result<Vec<String>, Error> {
         self.ids_in(Some(&Path::from(POOLS))).await
     }
@@ -104,7 +104,7 @@ impl Store {
         self.age_of(&owner(pool_uid)?).await
     }
 
-    /// All that has an account: Tasks, and Pools as they are called there.
+    /// All owners of accounts: Tasks, and Pools by their names there.
     pub(crate) async fn owners(&self) -> Result<Vec<String>, Error> {
         let mut all = self.task_uids().await?;
         for uid in self.pool_uids().await? {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use crate::{MOST, quota::amount};
 
-/// Why the store did not do what it was asked.
+/// Why a call to the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No room; the operator's volume must grow or Tasks must be deleted.

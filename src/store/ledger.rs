@@ -6,8 +6,8 @@
 //! end although the rest is full. Both hold for files as for bytes: a volume that can hold no
 //! more files is as full as one without a free block.
 //!
-//! A namespace is charged what the volume really gives: whole blocks, at least one for each
-//! object, and some for the folders of each run and Task. So many small objects are not free.
+//! A namespace is charged the room on the volume: whole blocks, at least one for each object, and
+//! some for the folders of each run and Task. So many small objects are not free.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -63,7 +63,7 @@ pub struct Space {
     pub free: u64,
     /// All files and folders that it can hold; 0 where the file system does not count them.
     pub files: u64,
-    /// How many more it can hold.
+    /// How many more files and folders it can hold.
     pub files_free: u64,
 }
 
@@ -90,7 +90,7 @@ impl Held {
         }
     }
 
-    /// Less that much, but never below nothing.
+    /// Less so much, but never below zero.
     pub(crate) const fn less(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_sub(other.bytes),
@@ -167,7 +167,7 @@ fn admit(
     let may_hold = match class {
         Class::Bulk => quota,
         Class::Small => quota + quota.part(KEPT),
-        // One namespace must not fill the volume with ends either: while little is free, a
+        // A namespace must not fill the volume with ends of runs either: while little is free, a
         // namespace that holds twice its quota waits.
         Class::End if is_scarce => quota + quota,
         Class::End => Held::EVERYTHING,
@@ -201,7 +201,7 @@ enum Admission {
     VolumeFull,
 }
 
-/// What is known of one Task's files.
+/// The account of one Task's files.
 #[derive(Debug, Default)]
 struct Entry {
     namespace: Option<Arc<str>>,
@@ -253,16 +253,16 @@ fn key(run: &str) -> u64 {
     hasher.finish()
 }
 
-/// What must be done for a Task before its accounts are right.
+/// What must be done before a Task's account is right.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
     /// Look at its files.
     pub(crate) count: bool,
-    /// Write down that it is of this namespace.
+    /// Store that it is of this namespace.
     pub(crate) label: Option<Arc<str>>,
 }
 
-/// What a look at the files of a Task finds.
+/// The files of a Task that a look finds.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     runs: BTreeMap<u64, Held>,
@@ -326,7 +326,7 @@ impl Ledger {
         }
     }
 
-    /// Notes what a look at the Task's files found.
+    /// Notes the files that a look found.
     pub(crate) fn counted(&mut self, task: &str, found: &Found) {
         self.tasks.entry(task.into()).or_default();
         self.update(task, |entry| {
@@ -436,31 +436,31 @@ impl Ledger {
         }
     }
 
-    /// Forgets Tasks of which nothing is stored; each is charged anew before its next write.
+    /// Forgets Tasks without stored data; each is charged anew before its next write.
     pub(crate) fn tidy(&mut self) {
         self.tasks
             .retain(|_, entry| entry.total() != Held::NOTHING || !entry.pending.is_empty());
     }
 
-    /// Whether it is known how much is stored of a Task.
+    /// Whether the stored size of a Task is known.
     pub(crate) fn knows(&self, task: &str) -> bool {
         self.tasks.get(task).is_some_and(|entry| entry.counted)
     }
 
-    /// Whether something is stored of a Task whose namespace is not known.
+    /// Whether a Task has stored data and no known namespace.
     pub(crate) fn is_nobodys(&self, task: &str) -> bool {
         self.tasks
             .get(task)
             .is_some_and(|entry| entry.namespace.is_none() && entry.total() != Held::NOTHING)
     }
 
-    /// What each namespace holds; a namespace that holds nothing is left out.
+    /// Room that each namespace holds; a namespace without data is left out.
     pub(crate) fn usage(&self) -> BTreeMap<String, Held> {
         let of = |(namespace, held): (&Arc<str>, &Held)| (namespace.to_string(), *held);
         self.namespaces.iter().map(of).collect()
     }
 
-    /// Tasks of a namespace of which something is stored.
+    /// Tasks of a namespace with stored data.
     pub(crate) fn tasks_of(&self, namespace: &str) -> Vec<String> {
         let is_theirs =
             |entry: &Entry| entry.total() != Held::NOTHING && entry.namespace.as_deref() == Some(namespace);

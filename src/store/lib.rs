@@ -1,6 +1,6 @@
 //! Where logs and results live after a run: an object store with a small layout of our own.
 //!
-//! There are no indexes and no metadata objects; all is in names and sizes:
+//! There are no indexes and no metadata objects; names and sizes hold everything:
 //!
 //! ```text
 //! <task uid>/namespace                           the namespace of the Task
@@ -90,7 +90,7 @@ pub struct Gap {
     pub why: Missing,
 }
 
-/// What comes next in a log.
+/// The next part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The next bytes.
@@ -110,7 +110,7 @@ pub struct Extent {
     pub gaps: usize,
 }
 
-/// Logs and results of all Tasks, and what bootstraps printed.
+/// Logs and results of all Tasks, and output of bootstraps.
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// Set where a local directory stands behind it: whole folders are deleted there.
@@ -189,7 +189,7 @@ impl Store {
             .await
     }
 
-    /// Adds our own last line to a log of which nothing more will be stored.
+    /// Adds our own last line to a log that ends here.
     pub async fn end_log(&self, task_uid: &str, run_id: &str, line: Bytes) -> Result<(), Error> {
         let folder = log_folder(task_uid, run_id)?;
         let end = self.layout(&folder).await?.end();
@@ -315,8 +315,7 @@ impl Store {
         })
     }
 
-    /// The encoded log from an offset to where it ends now, a few bytes at a time, with a word
-    /// for each part that is missing.
+    /// The encoded log from an offset to its present end, a few bytes at a time, with the gaps.
     pub fn read_log(
         self: &Arc<Self>,
         task_uid: &str,
@@ -369,7 +368,7 @@ impl Store {
         .boxed()
     }
 
-    /// Ids of the runs of which something is stored, sorted.
+    /// Ids of the runs with stored data, sorted.
     pub async fn runs(&self, task_uid: &str) -> Result<Vec<String>, Error> {
         let prefix = Path::from(checked(task_uid)?);
         let listing = self.objects.list_with_delimiter(Some(&prefix)).await?;
@@ -415,12 +414,12 @@ impl Store {
         self.read_small(&outcome_path(task_uid, run_id)?).await
     }
 
-    /// Deletes all that is stored of a Task. Fine if it is gone already.
+    /// Deletes all stored data of a Task. Fine if it is gone already.
     pub async fn delete_task(&self, task_uid: &str) -> Result<(), Error> {
         self.delete_owned(checked(task_uid)?).await
     }
 
-    /// Deletes all of a Task or Pool.
+    /// Deletes all data of a Task or Pool.
     async fn delete_owned(&self, owner: &str) -> Result<(), Error> {
         if let Some(root) = &self.root {
             // This also deletes uploads that a crash left unfinished, which no listing shows.
@@ -448,7 +447,7 @@ impl Store {
         Ok(())
     }
 
-    /// UIDs of all Tasks of which something is stored, sorted.
+    /// UIDs of all Tasks with stored data, sorted.
     pub async fn task_uids(&self) -> Result<Vec<String>, Error> {
         self.ids_in(None).await
     }
@@ -525,7 +524,7 @@ impl Store {
     }
 }
 
-/// The id, if it is one.
+/// The id, if it is valid.
 fn checked(id: &str) -> Result<&str, Error> {
     let ok = !id.is_empty()
         && id.len() <= 128

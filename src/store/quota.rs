@@ -1,4 +1,4 @@
-//! What one namespace may hold of the store, as the person who installs the operator writes it.
+//! The quota of one namespace in the store, as a flag has it.
 
 use std::{fmt, str::FromStr};
 
@@ -20,8 +20,8 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// The quota in bytes and files. A percentage of an unknown volume limits nothing. An amount
-    /// of bytes allows the same part of the volume's files as it is of its bytes.
+    /// The quota in bytes and files. A percentage of an unknown volume limits nothing. An amount of
+    /// bytes allows the same share of the volume's files.
     pub(crate) fn limit(self, space: Option<Space>) -> Held {
         let Some(Space { total, files, .. }) = space else {
             return match self {
@@ -61,7 +61,7 @@ const UNITS: [(&str, u64); 8] = [
     ("G", 1_000_000_000),
     ("T", 1_000_000_000_000),
 ];
-/// Less than this can only be a mistake, such as a number without its unit.
+/// A smaller quota is a mistake, such as a number without its unit.
 const LEAST: u64 = 1 << 20;
 
 impl FromStr for Quota {

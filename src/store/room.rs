@@ -18,7 +18,7 @@ const LABEL: &str = "namespace";
 /// Files that one write takes at most, with the folders of its run and Task.
 const LITTLE: u64 = TASK.files + RUN.files + 1;
 
-/// The accounts, and what is known of the volume.
+/// The accounts, and the room of the volume.
 pub(crate) struct Room {
     ledger: Arc<Mutex<Ledger>>,
     pub(crate) quota: Quota,
@@ -38,7 +38,7 @@ impl Room {
         lock(&self.ledger)
     }
 
-    /// `None`: not known, and then nothing is refused for it.
+    /// `None`: not known, so nothing is refused for want of it.
     async fn space(&self) -> Option<Space> {
         let volume = self.volume.clone()?;
         tokio::task::spawn_blocking(move || volume.space())
@@ -75,8 +75,8 @@ impl Drop for Taken {
 }
 
 impl Store {
-    /// Says to which namespace a Task belongs, before something of it is written: that namespace
-    /// is charged for it. The call costs nothing, and may be repeated.
+    /// Notes the namespace of a Task, before its data is written: that namespace is charged. The
+    /// call is cheap, and may be repeated.
     pub fn charge(&self, task_uid: &str, namespace: &str) {
         self.room.ledger().charge(task_uid, namespace);
     }
@@ -97,7 +97,7 @@ impl Store {
         owners
     }
 
-    /// Whether the store would take that much more of a run now.
+    /// Whether the store would take so many more bytes of a run now.
     pub async fn has_room(
         &self,
         task_uid: &str,
@@ -147,9 +147,8 @@ impl Store {
     }
 
     /// Counts the stored bytes of Tasks that this process has not counted yet, one after the
-    /// other, and forgets Tasks of which nothing is stored. Until it is done, namespaces seem to
-    /// hold less than they do. A Task that cannot be counted is passed over; the last such error
-    /// is returned.
+    /// other, and forgets Tasks of which nothing is stored. Until then namespaces seem to hold less
+    /// than they do. A Task that cannot be counted is skipped; the last such error is returned.
     pub async fn count(&self) -> Result<(), Error> {
         self.room.ledger().tidy();
         let mut result = Ok(());
@@ -161,7 +160,7 @@ impl Store {
                 result = Err(error);
                 continue;
             }
-            // Deleted while we looked: then what we saw is gone.
+            // Deleted while we looked: the files that we saw are gone.
             if matches!(self.age_of(&uid).await, Ok(None)) {
                 self.room.ledger().remove(&uid);
             }
@@ -169,12 +168,12 @@ impl Store {
         result
     }
 
-    /// Whether an older version stored something of a Task without naming its namespace.
+    /// Whether an older version stored data of a Task without its namespace.
     pub fn is_nobodys(&self, task_uid: &str) -> bool {
         self.room.ledger().is_nobodys(task_uid)
     }
 
-    /// Names the namespace of such a Task, durably.
+    /// Stores the namespace of such a Task durably.
     pub async fn adopt(&self, task_uid: &str, namespace: &str) -> Result<(), Error> {
         self.charge(task_uid, namespace);
         self.label(task_uid).await
@@ -185,7 +184,7 @@ impl Store {
         self.room.ledger().give_back((task_uid, run_id), objects);
     }
 
-    /// Forgets a Task: everything stored of it is gone.
+    /// Forgets a Task whose stored data is gone.
     pub(crate) fn forget(&self, task_uid: &str) {
         self.room.ledger().remove(task_uid);
     }

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-/// Why a part of a log is not there, and never will be.
+/// Why a part of a log is missing for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Missing {
     /// The machine did not keep it: the run printed more than the limit of its log.
@@ -13,7 +13,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// One word for it, in names of objects and towards readers.
+    /// The word for it, in names of objects and for readers.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OverLimit => "limit",
@@ -36,7 +36,7 @@ pub(crate) struct Segment {
     pub(crate) start: u64,
     /// Its size, or that of the gap.
     pub(crate) size: u64,
-    /// Set where it stands for bytes that are missing.
+    /// Set for a note about missing bytes.
     pub(crate) missing: Option<Missing>,
 }
 
@@ -112,8 +112,8 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Sorts a listing. A segment that lies within earlier ones is obsolete; one behind a gap
-    /// that nothing notes is left alone and counts only when the gap is filled: a listing that
-    /// is made during a merge may lack what was merged.
+    /// without a note is left alone and counts only when the gap is filled: a listing that is made
+    /// during a merge may lack merged segments.
     pub(crate) fn of(mut listed: Vec<Segment>) -> Self {
         listed.sort_unstable_by(Segment::order);
         let mut layout = Self::default();
@@ -128,7 +128,7 @@ impl Layout {
             }
             layout.gaps += usize::from(segment.missing.is_some());
             if segment.missing.is_some() {
-                // What is there is not missing.
+                // Stored bytes are not missing.
                 segment.size = segment.end() - end;
                 segment.start = end;
             }

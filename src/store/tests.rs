@@ -41,7 +41,7 @@ impl<S: futures::Stream<Item = Result<Piece, Error>> + Unpin> Concat for S {
     }
 }
 
-/// A log with its gaps: what is there, and the offsets of what is not.
+/// A log with its gaps: the stored bytes, and the offsets of the missing ones.
 async fn sparse(store: &Arc<Store>, offset: u64) -> (Vec<u8>, Vec<(u64, u64)>) {
     let (mut bytes, mut gaps) = (Vec::new(), Vec::new());
     let mut at = offset;
@@ -103,10 +103,10 @@ async fn a_gap_takes_nothing_away_that_is_stored() {
         .put_log_segment(TASK, RUN_ID, 0, "0123456789".into())
         .await
         .unwrap();
-    // The copy got further than what the machine kept.
+    // The copy got further than the part that the machine kept.
     assert_eq!(store.put_log_gap(TASK, RUN_ID, gap(4, 8)).await.unwrap(), 10);
     assert_eq!(store.put_log_gap(TASK, RUN_ID, gap(4, 20)).await.unwrap(), 20);
-    // Again, as after a crash that came before it was known to be there; then it grows.
+    // Noted again, as after a crash before the answer; then the gap grows.
     assert_eq!(store.put_log_gap(TASK, RUN_ID, gap(10, 20)).await.unwrap(), 20);
     assert_eq!(store.put_log_gap(TASK, RUN_ID, gap(20, 30)).await.unwrap(), 30);
     assert_eq!(sparse(&store, 0).await, (b"0123456789".to_vec(), vec![(10, 30)]));
@@ -305,7 +305,7 @@ fn small(quota: Quota) -> (TempDir, Arc<Store>) {
     (folder, Arc::new(store))
 }
 
-/// Writes the log of a Task until it is refused; how many MiB are stored, and why no more.
+/// Writes the log of a Task until a piece is refused; returns the stored MiB and the error.
 async fn fill(store: &Store, task: &str) -> (u64, Error) {
     for at in 0.. {
         let piece = Bytes::from(vec![b'x'; MIB]);

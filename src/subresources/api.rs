@@ -36,20 +36,20 @@ use crate::{
 /// of the 1024 that the leader has. A log that is followed has one for each rank.
 const STREAMS_EACH: usize = 256;
 
-/// What the handlers use.
+/// The state of the handlers.
 #[derive(Clone)]
 pub struct Parts {
     /// The identity of the front proxy; `None` = not known yet.
     pub front_proxy: watch::Receiver<Option<RequestHeader>>,
     /// Decides which user may read what.
     pub authorizer: Arc<dyn Authorizer>,
-    /// Where Tasks are read.
+    /// Reads Tasks.
     pub tasks: Arc<dyn Tasks>,
-    /// Where logs and results are read.
+    /// Reads logs and results.
     pub data: Arc<dyn Data>,
     /// How long the leader may be away before a request fails.
     pub patience: Duration,
-    /// Whether certificates are there.
+    /// Whether the certificates exist.
     pub ready: watch::Receiver<bool>,
 }
 
@@ -101,7 +101,7 @@ async fn ready(State(shared): State<Shared>) -> (StatusCode, &'static str) {
     if *shared.parts.ready.borrow() {
         (StatusCode::OK, "ok")
     } else {
-        // The reason is in the log only: anybody may ask here.
+        // Only the log has the reason: anybody may ask here.
         (StatusCode::SERVICE_UNAVAILABLE, "not ready")
     }
 }
@@ -145,7 +145,7 @@ async fn permit(shared: &Shared, user: &User, access: &Access) -> Result<Permit,
         name,
         ..
     } = access;
-    // A text that is no valid name is not looked up: it would become part of a path.
+    // An invalid name is not looked up: it would become part of a path.
     if !is_name(namespace) || !is_name(name) {
         return Err(not_found(resource, name));
     }
@@ -167,7 +167,7 @@ fn not_found(resource: &str, name: &str) -> Failure {
     Failure::not_found(format!("{resource}.skyward.dev {name:?} not found"))
 }
 
-/// Everything before the answer itself: whether the user may read, the Task exists, there is room.
+/// The checks before the answer: the user may read, the Task exists, there is room.
 async fn admit(
     shared: &Shared,
     user: &User,

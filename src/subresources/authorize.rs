@@ -12,7 +12,7 @@ use crate::{GROUP, VERSION, frontproxy::User, remembered::Remembered};
 
 /// How long the API server may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a yes is remembered, and therefore how long a right still works after it was revoked.
+/// How long a yes is remembered, also after the right was revoked.
 const YES_LASTS: Duration = Duration::from_secs(5);
 /// How long a no is remembered.
 const NO_LASTS: Duration = Duration::from_secs(1);

@@ -1,10 +1,10 @@
 //! Decides which connections a server keeps when more come than it has room for.
 //!
 //! Any client that reaches a port may open connections. So connections of *anonymous* clients,
-//! which have not said who they are, count apart: when there is no room for one more, the oldest
-//! connection of the address that has the most is given up. So a Pod that opens any number of
-//! connections only takes room from itself, and never from a *known* client: a client that showed
-//! a certificate, or a token that the API server accepted.
+//! which have not authenticated, count apart: without room for one more, the oldest connection of
+//! the address with the most is given up. So a Pod that opens any number of connections only takes
+//! room from itself, and never from a *known* client: a client that showed a certificate, or a
+//! token that the API server accepted.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

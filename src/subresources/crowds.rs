@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 
 use super::*;
 
-/// What such a client does before it asks for nothing any more.
+/// How far such a client goes before it falls idle.
 #[derive(Clone, Copy, Debug)]
 enum Idle {
     /// It connects.
@@ -55,7 +55,7 @@ async fn five_hundred_idle_clients_keep_nobody_from_the_api_server_s_answer() {
     for idle in [Idle::Tcp, Idle::Tls, Idle::Http2] {
         let mut crowd = Vec::new();
         for _ in 0..CROWD {
-            // What was given up already is no failure of the crowd: it keeps what it gets.
+            // A connection that was given up already is no failure: the crowd keeps the others.
             crowd.extend(idle_client(&server, server.nobody(), idle).await.ok());
         }
         assert!(crowd.len() > CROWD / 2, "{idle:?}: {}", crowd.len());

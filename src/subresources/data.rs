@@ -1,4 +1,4 @@
-//! What the controller's data endpoint serves, and the client that asks it.
+//! The contract of the controller's data endpoint, and its client.
 //!
 //! Only the leader holds connections to machines and the result store. Its address stands
 //! in an annotation of the leader Lease; both ends show certificates that the controller
@@ -7,12 +7,12 @@
 //! - `/v1/tasks/{namespace}/{uid}/runs`: [`Runs`] as JSON.
 //! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=&gaps=`: the encoded log from an
 //!   offset. It ends in order only when all was sent; anything else breaks the connection.
-//!   Empty lines in between keep it alive. Where a part is missing stands a line with the word
-//!   that `gaps` has (see [`Mark`]); without one the connection breaks there. 404: nothing is
-//!   known of that run (yet).
+//!   Empty lines in between keep it alive. In the place of a missing part stands a line with the
+//!   word in `gaps` (see [`Mark`]); without that word the connection breaks there. 404: the run is
+//!   not known (yet).
 //! - `/v1/tasks/{namespace}/{uid}/result?run=&offset=`: a return value's JSON from an offset.
-//! - `/v1/machines/{namespace}/{name}/log`: what the bootstrap of a Machine printed, as text: of one
-//!   that is prepared now, or of one of the last of its Pool that failed. 404: neither.
+//! - `/v1/machines/{namespace}/{name}/log`: the output of a Machine's bootstrap, as text, while it
+//!   is prepared or if it is one of the last of its Pool that failed. 404: neither.
 //!
 //! A new leader answers 503: it does not know yet what runs, so it cannot tell whether a log is
 //! complete.
@@ -58,7 +58,7 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// Longest wait for the head of an answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// All runs of a Task of which the leader knows something.
+/// All runs of a Task that the leader knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Runs {
@@ -105,7 +105,7 @@ pub enum DataError {
     Unavailable(String),
 }
 
-/// What the aggregated API asks for. Implemented by [`Leader`]; tests bring their own.
+/// The questions of the aggregated API. Implemented by [`Leader`]; tests bring their own.
 #[async_trait]
 pub trait Data: Send + Sync {
     /// The runs of a Task.
@@ -122,13 +122,13 @@ pub trait Data: Send + Sync {
     ) -> Result<Chunks, DataError>;
     /// A run's return value from an offset.
     async fn result(&self, namespace: &str, uid: &str, run: &str, offset: u64) -> Result<Chunks, DataError>;
-    /// What the bootstrap of a Machine printed.
+    /// The output of a Machine's bootstrap.
     async fn machine_log(&self, namespace: &str, name: &str) -> Result<Chunks, DataError>;
 }
 
 /// The leader, wherever it is.
 pub struct Leader {
-    /// Where its address stands; `None` = the address is known and stays.
+    /// The Leases with its address; `None` = the address is fixed.
     leases: Option<Api<Lease>>,
     tls: watch::Receiver<Option<Arc<ClientConfig>>>,
     /// The address at which the leader was last.
@@ -204,7 +204,7 @@ impl Leader {
             )
         })?;
         let mut failure = String::new();
-        // First where the leader was last, then where the Lease says.
+        // First the leader's last address, then that in the Lease.
         for fresh in [false, true] {
             let address = match (fresh, self.known()) {
                 (false, None) => continue,
@@ -272,7 +272,7 @@ impl Data for Leader {
     }
 }
 
-/// One request over a connection of its own. The outer error: nobody answered there.
+/// One request over a connection of its own. The outer error: no answer at that address.
 async fn ask(address: &str, tls: Arc<ClientConfig>, path: &str) -> Result<Result<Chunks, DataError>, String> {
     let connect = async {
         let stream = TcpStream::connect(address).await?;

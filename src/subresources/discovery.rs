@@ -1,4 +1,4 @@
-//! What the API server and kubectl ask to learn what is served here.
+//! The discovery documents for the API server and kubectl.
 
 use serde_json::{Value, json};
 

@@ -23,7 +23,7 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What the ConfigMap says.
+/// The content of the ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeader {
     /// The front-proxy authority, PEM.

@@ -4,8 +4,8 @@
 //! The Kubernetes API server authenticates a client and passes the request on to us; we
 //! believe nobody else ([`frontproxy`]), ask whether that user may read ([`authorize`]), and get
 //! the bytes from the leading controller ([`data`]). This process mounts no store, holds no
-//! connection to a machine and keeps no state: any number of it may run, or none, in which
-//! case only `kubectl skyward logs` and `results` are missing.
+//! connection to a machine and keeps no state: any number of replicas may run; with none, only
+//! `kubectl skyward logs` and `results` are missing.
 //!
 //! Begin reading at [`api`] (the routes), then `log.rs` (how no line is lost). Code that the
 //! controller and the plugin share is here, too: [`data`] (the contract between the processes),

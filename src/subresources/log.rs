@@ -155,7 +155,8 @@ impl Writer {
         self.flush().await
     }
 
-    /// Everything of that rank before the offset was left out; the client need not read it again.
+    /// Tells that the records of that rank before the offset were left out; the client need not
+    /// read them again.
     async fn position(&mut self, attempt: u32, rank: u32, offset: u64) -> Result<(), Ended> {
         if self.format == Format::Records {
             frame_position(&mut self.buffer, attempt, rank, offset);
@@ -214,7 +215,7 @@ impl Writer {
     }
 }
 
-/// What readers tell the pump.
+/// Messages of readers to the pump.
 enum Event {
     Items(u32, Vec<Item>),
     /// No record of this rank before the offset will come.
@@ -324,8 +325,8 @@ impl Pump {
         }
     }
 
-    /// Waits until the Task has an attempt of at least that number and the leader may know
-    /// of it; `None` = the Task has ended, or is gone.
+    /// Waits until the Task has an attempt of at least that number that the leader may know; `None`
+    /// = the Task has ended, or is gone.
     async fn wait(&self, seen: u32, wanted: u32, writer: &mut Writer) -> Result<Option<Task>, Ended> {
         let mut rounds = 0;
         loop {
@@ -460,8 +461,8 @@ struct Progress {
     skip: u64,
     /// Where the log ended when they were counted.
     counted: u64,
-    /// The last gap. It is told with the record behind it: a gap among lines that are left out
-    /// does not matter.
+    /// The last gap. It is sent with the record behind it: a gap among omitted lines does not
+    /// matter.
     gap: Option<Gap>,
     /// A gap was seen: lines that were counted may never come.
     overtaken: bool,
@@ -523,7 +524,7 @@ impl Reader {
                     failures += 1;
                 }
                 Err(DataError::NotFound) => {
-                    // Not started yet, or nothing is left of it.
+                    // Not started yet, or nothing of it is left.
                     if !follow {
                         return Ok(());
                     }

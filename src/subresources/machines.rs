@@ -1,4 +1,4 @@
-//! What bootstraps of Machines printed, and who may read it.
+//! Output of Machines' bootstraps, and the check of who may read it.
 
 use super::*;
 

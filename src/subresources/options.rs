@@ -1,4 +1,4 @@
-//! What a reader may ask for: the query of `…/tasks/NAME/log`, as Pod logs have it.
+//! The options of a reader: the query of `…/tasks/NAME/log`, as of Pod logs.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Tests of logs of which a client wants only a part, or only a part exists.
+//! Tests of partial reads, and of logs with missing parts.
 
 use super::*;
 
@@ -35,7 +35,7 @@ async fn a_log_goes_on_behind_a_gap_and_says_once_how_much_is_missing() {
     );
     let (_, records) = server.get("t/log?format=records&positions=1.0.1026").await;
     assert_eq!(records, "# 1 1\n1 0 1034 4 o F c\n");
-    // Wherever the connection breaks, also within the word for it.
+    // Wherever the connection breaks, also within the mark.
     for at in [3, 20, 60, 100, 105] {
         let broken = [Answer::Breaks(at), Answer::Breaks(at)];
         let server = Server::start(world().answers(&broken)).await;

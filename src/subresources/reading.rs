@@ -16,7 +16,7 @@ use crate::{
 /// short enough that the API server in front of us does not give up first (after 60 s).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(25);
 
-/// What a request reads.
+/// The subject of a request.
 #[derive(Clone)]
 pub(crate) struct Reading {
     pub(crate) data: Arc<dyn Data>,
@@ -28,10 +28,10 @@ pub(crate) struct Reading {
     pub(crate) patience: Duration,
 }
 
-/// What became of the Task meanwhile.
+/// The present state of the Task.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Now {
-    /// It is there.
+    /// It exists.
     There(Box<Task>),
     /// It was deleted; perhaps another Task of its name was created.
     Gone,
@@ -100,7 +100,7 @@ impl Reading {
     }
 }
 
-/// The part of a return value that is still to come.
+/// The rest of a return value.
 struct Rest {
     reading: Reading,
     run: String,
@@ -140,7 +140,7 @@ pub(crate) fn pause(failures: u32) -> Duration {
     Duration::from_millis(200 * (1 << failures.min(3)))
 }
 
-/// The attempt that the status speaks of; 0 = it was never placed.
+/// The attempt in the status; 0 = the Task was never placed.
 pub(crate) fn attempt(task: &Task) -> u32 {
     task.status.as_ref().map_or(0, |status| status.attempt)
 }

@@ -46,7 +46,7 @@ pub enum Missing {
     OverLimit,
     /// The result store had no room for that part.
     NoRoom,
-    /// The leader is of another version, and has a word that this version does not know.
+    /// The leader is of another version, whose word this one does not know.
     Unknown,
 }
 
@@ -81,7 +81,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// This gap and a later one, shown to people as one.
+    /// Joins this gap with a later one, for people.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Gap {
         }
     }
 
-    /// The line that we show in place of the missing part.
+    /// The line that is shown in the place of the missing part.
     pub fn text(&self) -> String {
         let bytes = grouped(self.end.saturating_sub(self.start));
         let why = match self.why {
@@ -116,8 +116,8 @@ fn grouped(number: u64) -> String {
 }
 
 /// Marks a gap among the bytes of a log. A reader makes up a word of its own, and only a line that
-/// ends with that word is a mark: no output of a run and nothing that a machine sends can be
-/// mistaken for one.
+/// ends with that word is a mark: no output of a run and no message of a machine can be mistaken
+/// for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark(String);
 
@@ -157,7 +157,7 @@ impl Mark {
     }
 }
 
-/// What comes next in a log.
+/// The next item of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A record.
@@ -276,8 +276,8 @@ pub fn parse(line: &Bytes, end: u64) -> Option<Record> {
     })
 }
 
-/// What the aggregated API sends with `format=records`: records with their place, for a
-/// client that wants to go on exactly there after a loss of connection.
+/// An item of `format=records` of the aggregated API: records with their place, for a client that
+/// goes on exactly there after a loss of connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Framed {
     /// A record of one run.
@@ -289,7 +289,7 @@ pub enum Framed {
         /// The record.
         record: Record,
     },
-    /// The records that follow are of this attempt; it has so many runs, or so many were asked for.
+    /// The following records are of this attempt, with the number of its runs that are sent.
     Attempt {
         /// The attempt.
         attempt: u32,
@@ -418,7 +418,7 @@ mod tests {
         items(decoder).into_iter().map(record).collect()
     }
 
-    /// What a decoder made of it: contents, and gaps by their offsets.
+    /// A decoder's items: contents, and gaps by their offsets.
     fn told(decoder: &mut Decoder) -> Vec<(u64, String)> {
         let told = |item| match item {
             Item::Record(record) => (record.end, String::from_utf8_lossy(&record.content).into_owned()),

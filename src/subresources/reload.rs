@@ -27,7 +27,7 @@ pub const AUTHORITIES_CONFIG_MAP: &str = "skyward-authorities";
 
 /// Keys of [`CERTS_SECRET`] and [`CONTROLLER_CERTS_SECRET`].
 pub mod key {
-    /// Authorities to trust: the present one, and for a while the one before.
+    /// Authorities to trust: the present one, and for a while the previous one.
     pub const AUTHORITIES: &str = "ca.crt";
     /// Certificate of the aggregated API.
     pub const API_CERTIFICATE: &str = "apiserver.crt";
@@ -47,7 +47,7 @@ pub mod key {
     pub const CLIENT_KEY: &str = "client.key";
 }
 
-/// Where the API server says who its front proxy is.
+/// The ConfigMap in which the API server describes its front proxy.
 const AUTHENTICATION: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 /// How long the API server may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// Time between two looks while something is missing.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The receivers of what was read.
+/// The receivers of certificates and identity.
 pub(crate) struct Outputs {
     pub(crate) serving: watch::Sender<Arc<ServerConfig>>,
     pub(crate) client: watch::Sender<Option<Arc<ClientConfig>>>,
@@ -99,7 +99,7 @@ pub(crate) async fn keep(
             },
             Err(problem) => Some(problem),
         };
-        // The same problem is said once, not every second.
+        // A repeated problem is logged once.
         match problem {
             Some(problem) if problem != said => {
                 tracing::warn!(

@@ -1,4 +1,4 @@
-//! A small cache of answers that are good for a moment, with a limit on their number.
+//! A small cache of short-lived answers, with a limit on their number.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Answers that were found, each kept for as long as it is good.
+/// Answers, each with its own time to live.
 #[derive(Debug)]
 pub struct Remembered<K, V> {
     most: usize,
@@ -32,7 +32,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
         (Instant::now() < *until).then(|| value.clone())
     }
 
-    /// Remembers an answer, unless there is no room: then it has to be found again.
+    /// Remembers an answer, if there is room.
     pub fn put(&self, key: K, value: V, lasts: Duration) {
         let now = Instant::now();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,8 +29,8 @@ use crate::{
 /// How long a part may take: well below the 60 s of the API server.
 const PART: Duration = Duration::from_secs(45);
 
-/// One value, or all of them as an array of `{"rank": …, "value": …}`; with an offset a part
-/// of that from there on.
+/// One value, or all of them as an array of `{"rank": …, "value": …}`; with an offset, a part from
+/// there on.
 pub(crate) async fn open(
     reading: Reading,
     task: Task,
@@ -107,7 +107,7 @@ async fn runs(reading: &Reading, task: &Task) -> Result<Runs, Failure> {
 async fn all(reading: Reading, task: Task) -> Result<Chunks, Failure> {
     let number = attempt(&task);
     let mut all = ranks(&task, &runs(&reading, &task).await?, number).into_iter();
-    // The first value is found before the answer begins, so that "none at all" can be said.
+    // The first value is found before the answer begins, so that "none at all" can be a 404.
     let first = loop {
         let Some(rank) = all.next() else {
             return Err(none(&task, &reading.name, None));

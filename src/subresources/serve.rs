@@ -78,7 +78,7 @@ pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Where to listen instead, if the address may be of a kind that this machine does not have.
+/// The IPv4 address to listen at instead, if this machine may have no IPv6.
 fn without_ipv6(address: SocketAddr, error: io::ErrorKind) -> Option<SocketAddr> {
     use io::ErrorKind::{AddrInUse, PermissionDenied};
     let all = address.is_ipv6() && address.ip().is_unspecified();
@@ -138,7 +138,7 @@ pub async fn serve(
     open.shutdown().await;
 }
 
-/// What a connection needs.
+/// The state of a connection.
 struct Client {
     address: IpAddr,
     router: Router,

@@ -29,8 +29,8 @@ pub(crate) fn generate(output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// kubectl reads YAML 1.1, where a bare `Yes` or `Off` is a truth value, and an
-/// enumeration of such words would become one of booleans.
+/// kubectl reads YAML 1.1, where a bare `Yes` or `Off` is a boolean, and an enumeration of such
+/// words would become one of booleans.
 fn quoted(yaml: &str) -> String {
     let mut text = String::with_capacity(yaml.len());
     for line in yaml.lines() {

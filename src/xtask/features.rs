@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 /// Packages by name and version, each with the sets of features that it is built with.
 type Features<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Each package that tests would compile again.
+/// Each package that tests would compile a second time.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let programs = tree(root, "normal,build")?;
     let tests = tree(root, "normal,build,dev")?;

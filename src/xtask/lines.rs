@@ -1,6 +1,5 @@
 //! Lines of code in production, by folder: `cargo xtask lines`. Comments, blank lines and tests are
-//! no code. A test is whatever stands in `tests/`, `tests.rs` or `fixtures.rs`,
-//! or below `#[cfg(test)]`.
+//! no code. Tests are the code in `tests/`, `tests.rs` or `fixtures.rs`, or below `#[cfg(test)]`.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -47,7 +46,7 @@ fn is_test(path: &Path) -> bool {
         .is_some_and(|stem| stem == "tests" || stem == "fixtures")
 }
 
-/// What begins a comment in a file of code.
+/// The beginning of a comment in a file of code.
 fn comment(path: &Path) -> Option<&'static str> {
     match path.extension()?.to_str()? {
         "rs" | "proto" => Some("//"),

@@ -1,11 +1,11 @@
 //! Developer commands.
 //!
-//! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
+//! `cargo xtask generate` writes the files that are made from the code (CRDs, the chart's copy,
 //! the reference, settings in the providers' pages, the agent protocol); `cargo xtask check`
 //! fails when one of them is stale, when a crate or a room of the controller uses what it must
-//! not (`layers`, `rooms`), when tests would compile again what programs compiled (`features`) or
-//! when documentation says what it must not (`words`). `cargo xtask lines` counts code. None needs
-//! a network,
+//! not (`layers`, `rooms`), when tests would compile dependencies of programs again (`features`) or
+//! when documentation breaks a rule (`words`). `cargo xtask lines` counts code. None needs a
+//! network,
 
 #![expect(
     clippy::print_stdout,

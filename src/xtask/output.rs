@@ -1,4 +1,4 @@
-//! Generated files: written, or compared with what is there.
+//! Generated files: written, or compared with the existing ones.
 
 use std::{fs, io, path::PathBuf};
 
@@ -21,7 +21,7 @@ impl Output {
         }
     }
 
-    /// What a file holds now, by its path from the root of the checkout.
+    /// The present content of a file, by its path from the root of the checkout.
     pub(crate) fn read(&self, path: &str) -> Result<Option<String>> {
         match fs::read_to_string(self.root.join(path)) {
             Ok(text) => Ok(Some(text)),

@@ -19,9 +19,9 @@ use crate::{
 };
 
 const END: &str = "<!-- end of settings -->";
-/// What a page says beside a setting that the Python library has not.
+/// Precedes the settings that the Python library lacks.
 const OURS: &str = "; not in the Python library: ";
-/// What comes before settings that have another name there, each as `ours as theirs`.
+/// Precedes the settings that have another name there, each as `ours as theirs`.
 const OTHERWISE: &str = "; named otherwise there: ";
 
 /// Writes (or compares) the table of every kind of provider of this build.
@@ -168,7 +168,7 @@ fn without_default(text: &str) -> String {
         .find(". ")
         .or_else(|| rest.find(".\n"))
         .map_or(rest.len(), |dot| dot + 1);
-    // What the default is followed by in its own sentence is worth reading there.
+    // The rest of the sentence about the default goes with it.
     if rest
         .get(..end)
         .is_some_and(|sentence| sentence.contains(", which"))

@@ -132,7 +132,7 @@ struct Row {
     text: String,
 }
 
-/// What a field's place says about it.
+/// The context of a field.
 struct Scope<'a> {
     kind: &'a str,
     in_status: bool,
@@ -199,7 +199,7 @@ fn collect(
     }
 }
 
-/// What a change of a field does: its own text decides, else what it is part of.
+/// What a change of a field does: its own text decides, else that of its parent.
 fn change(text: &str, scope: &Scope<'_>) -> &'static str {
     // Lines of a text are broken anywhere.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

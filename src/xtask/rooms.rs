@@ -28,7 +28,7 @@ const TEST_FOLDERS: [&str; 2] = ["tests", "simulation"];
 /// longest name that it begins with.
 type Rooms = &'static [(&'static str, &'static [&'static str])];
 
-/// The rooms of what is decided.
+/// The rooms of the planner.
 const PLANNER: Rooms = &[
     ("base", &[]),
     ("accelerators", &[]),
@@ -55,7 +55,7 @@ const PLANNER: Rooms = &[
     ("task", &["base", "accelerators", "events", "money", "pool"]),
 ];
 
-/// The rooms of what observes and acts.
+/// The rooms of the controller.
 const CONTROLLER: Rooms = &[
     ("base", &[]),
     ("access", &[]),
@@ -156,7 +156,7 @@ const CONTROLLER: Rooms = &[
     ("runtime", EVERY),
 ];
 
-/// What a room says that may use every other one.
+/// Marks a room that may use every other one.
 const EVERY: &[&str] = &["*"];
 
 /// A module, as the names of the modules that it is in and its own.
@@ -382,7 +382,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
                     }
                 }
             }
-            // What ends a path after `::`, as a star does, or the type in `a::b::<C>`.
+            // The end of a path after `::`, such as a star, or the type in `a::b::<C>`.
             _ if !path.is_empty() => {
                 let group = groups.last().and_then(Option::as_ref);
                 found.push(group.into_iter().flatten().chain(&path).cloned().collect());

@@ -1,4 +1,4 @@
-//! Files that one can read in a morning: none of ours is above [`MAX_LINES`].
+//! No source file has more than [`MAX_LINES`], so that each can be read in a morning.
 
 use std::{fs, path::Path};
 

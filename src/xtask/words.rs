@@ -1,7 +1,7 @@
-//! What documentation must not say: that a field which exists comes *later*, and a
-//! `kubectl delete` that may hit somebody else's objects. Crossplane and Flux have
-//! Providers, Tekton has Tasks, the Cluster API has Machines: kubectl takes a bare plural
-//! for whichever group it finds first.
+//! Mistakes that documentation must not contain: a field that exists and is marked *later*, and a
+//! `kubectl delete` that may hit another operator's objects. Crossplane and Flux have Providers,
+//! Tekton has Tasks, the Cluster API has Machines: kubectl takes a bare plural for whichever group
+//! it finds first.
 
 use std::{
     collections::BTreeSet,
@@ -14,9 +14,9 @@ use serde_json::Value;
 use skyward_api::crd;
 use skyward_providers::registry;
 
-/// The page that marks what is not there yet.
+/// The page that marks missing fields.
 const PYTHON: &str = "docs/from-the-python-library.md";
-/// What users read or copy from.
+/// Files that users read or copy from.
 const READ: [&str; 7] = [
     "README.md",
     "Makefile",
@@ -42,7 +42,7 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
             }
             continue;
         }
-        // What is no text holds no commands.
+        // Binary files hold no commands.
         let Ok(text) = fs::read_to_string(&place) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! What one run costs on its machine: the agent alone, without cluster and network.
+//! Time and processor time of one run on its machine: the agent alone, without cluster and network.
 
 use std::{
     path::Path,
@@ -85,7 +85,7 @@ impl Daemon {
         })
     }
 
-    /// From the call of Start to the fact that it finished.
+    /// Time from the call of Start until the run is reported as finished.
     async fn run(&self, run_id: String) -> anyhow::Result<Duration> {
         let mut facts = self.facts.subscribe();
         let mut agent = self.agent.clone();
@@ -129,7 +129,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Start → finished, alone and among others, and what a run costs the processor.
+/// Start → finished, for a single run and for many at once, and the processor time of a run.
 pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     let daemon = Daemon::start(program).await?;
     let mut alone = Vec::new();

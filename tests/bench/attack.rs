@@ -1,5 +1,5 @@
-//! What a Task waits for while the machines of another namespace lie, and what the
-//! controller's memory comes to meanwhile.
+//! Latency of Tasks while machines of another namespace send false reports, and the memory of the
+//! controller meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::{
     tasks,
 };
 
-/// Machines that lie.
+/// Machines that send false reports.
 const LIARS: u32 = 10;
-/// Tasks before the attack, and in it.
+/// Tasks before the attack, and during it.
 const SAMPLES: usize = 300;
-/// What the attack may make of the time that the slowest of a hundred Tasks takes.
+/// Highest allowed ratio of the 99th percentile of latency during the attack to the one before.
 const BAR: f64 = 1.5;
 
 async fn sample(bench: &Bench, name: &str) -> anyhow::Result<Duration> {
@@ -53,7 +53,7 @@ async fn begin(bench: &Bench, namespace: &str) -> anyhow::Result<()> {
     anyhow::bail!("the machines that shall lie are not there within 3 minutes")
 }
 
-/// No-op Tasks of an honest namespace without the attack, and in it.
+/// No-op Tasks of an honest namespace without the attack, and during it.
 pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     tasks::warm_pool(bench).await?;
     let quiet = sample(bench, "quiet").await?;

@@ -1,6 +1,6 @@
 //! Orders at simulated clouds: how soon the next one follows a refusal or a reclaim, and how
-//! long two hundred at once take. What counts is when the cloud was asked for what, as the
-//! cloud itself wrote it down.
+//! long two hundred at once take. The times are those of the requests in the log of the simulated
+//! cloud.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,9 +23,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::measure::{Bench, figure, ms, percentile};
 
-/// Where orders are counted: it publishes no limits of rate. Nobody logs in to its machines.
+/// The cloud at which orders are counted: it publishes no rate limits. Nobody logs in to its
+/// machines.
 const ORDERS: &str = "runpod";
-/// Where a machine is used and taken back.
+/// The cloud at which a machine is used and reclaimed.
 const RECLAIMS: &str = "verda";
 /// The clouds, and what their machines are.
 pub(crate) const CLOUDS: &[(&str, Machines)] = &[(ORDERS, Machines::Memory), (RECLAIMS, Machines::Pods)];
@@ -35,10 +36,10 @@ const SAMPLES: usize = 5;
 const MANY: usize = 200;
 /// Longest wait for something that should happen within seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Between two looks at what the cloud wrote down.
+/// Pause between two reads of the log of the cloud.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// All three.
+/// Runs all three benchmarks.
 pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     let customer = Customer::open(bench, ORDERS, "bench-orders").await?;
     customer.offers(1).await?;
@@ -53,7 +54,7 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     customer.close().await
 }
 
-/// The cloud has no such machine: until the next one is ordered.
+/// Time from the refusal of an order, for lack of capacity, to the next order.
 async fn after_a_refusal(customer: &Customer<'_>) -> anyhow::Result<()> {
     let sim = &customer.sim;
     never_boot(sim);
@@ -83,7 +84,7 @@ async fn after_a_refusal(customer: &Customer<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One Pool of two hundred machines.
+/// Time until all machines of a Pool of two hundred are ordered.
 async fn many_at_once(customer: &Customer<'_>) -> anyhow::Result<()> {
     let sim = &customer.sim;
     never_boot(sim);
@@ -114,8 +115,7 @@ async fn many_at_once(customer: &Customer<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A spot machine in use is taken back: from the first look that shows it until another one
-/// is ordered.
+/// Time from the first listing that shows that a used spot machine was reclaimed to the next order.
 async fn after_a_reclaim(customer: &Customer<'_>) -> anyhow::Result<()> {
     let (bench, sim) = (customer.bench, &customer.sim);
     let (mut samples, mut unseen) = (Vec::new(), Vec::new());
@@ -152,12 +152,12 @@ async fn after_a_reclaim(customer: &Customer<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Machines that boot longer than anybody looks at them here.
+/// Makes machines boot for longer than the benchmark runs.
 fn never_boot(sim: &Sim) {
     sim.world(|world| world.boot = BootPlan::takes(3600));
 }
 
-/// What the same API server needs for so many objects that are created and written twice.
+/// Time that the same API server needs to create as many objects and write each of them twice, as text.
 async fn bare_text(bench: &Bench, objects: usize) -> anyhow::Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(bench.client.clone(), &bench.namespace);
     let begun = Instant::now();
@@ -256,7 +256,7 @@ impl<'a> Customer<'a> {
         Ok(())
     }
 
-    /// Waits until so many Offers at least are there.
+    /// Waits until there are at least so many Offers.
     pub(crate) async fn offers(&self, least: u32) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -304,7 +304,7 @@ impl<'a> Customer<'a> {
         Ok(())
     }
 
-    /// What was asked of the cloud and was an order, in its order.
+    /// The orders in the log of the cloud, oldest first.
     fn order_log(&self) -> Vec<Entry> {
         let mine = |entry: &Entry| {
             self.orders.contains(entry.call.as_str())
@@ -313,7 +313,7 @@ impl<'a> Customer<'a> {
         self.sim.requests().into_iter().filter(mine).collect()
     }
 
-    /// The first order like this, once there is one.
+    /// Waits for the first order that meets the condition.
     async fn asked(&self, what: &str, like: impl Fn(&Entry) -> bool) -> anyhow::Result<Entry> {
         let begun = Instant::now();
         loop {
@@ -331,7 +331,7 @@ impl<'a> Customer<'a> {
         }
     }
 
-    /// When the last of so many machines was ordered.
+    /// Waits for so many orders; returns the time of the last one.
     async fn orders(&self, wanted: usize) -> anyhow::Result<Timestamp> {
         let begun = Instant::now();
         loop {
@@ -352,7 +352,7 @@ impl<'a> Customer<'a> {
         }
     }
 
-    /// Looks at all machines of the account, since the log was cleared.
+    /// The times at which the machines of the account were listed since the log was cleared.
     fn looks(&self) -> Vec<Timestamp> {
         let log = self.sim.requests().into_iter();
         log.filter(|entry| entry.call == self.list)

@@ -1,4 +1,4 @@
-//! From nothing to a machine that takes Tasks, with the image present.
+//! Time from the creation of a Pool to a machine that accepts Tasks, with the image present.
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,5 @@
-//! Where the processor's time goes: what each program of this machine used between two looks,
-//! as the kernel counts it. Other load on the machine makes a rate worse and leaves these
-//! figures as they are.
+//! Processor time that each program of this machine used between two snapshots, as the kernel
+//! counts it. Other load on the machine lowers rates, but does not change these figures.
 
 use std::{collections::BTreeMap, fs};
 
@@ -34,7 +33,7 @@ struct Used {
 pub(crate) struct Snapshot(BTreeMap<u32, Used>);
 
 impl Snapshot {
-    /// Looks at all processes of this machine.
+    /// Reads the processor time of all processes of this machine.
     pub(crate) fn take() -> Self {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -47,7 +46,7 @@ impl Snapshot {
 pub(crate) struct Spent(BTreeMap<&'static str, f64>);
 
 impl Spent {
-    /// Adds what was used between two looks.
+    /// Adds what was used between two snapshots.
     pub(crate) fn add(&mut self, before: &Snapshot, after: &Snapshot) {
         for (pid, now) in &after.0 {
             let (own, children) = before.0.get(pid).map_or((0, 0), |was| (was.own, was.children));
@@ -60,7 +59,7 @@ impl Spent {
         }
     }
 
-    /// Milliseconds of each kind for one of so many things.
+    /// Milliseconds of each kind, divided by `count`.
     pub(crate) fn per(&self, count: u32) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
         KINDS.into_iter().map(move |(kind, words)| {
             let ms = self.0.get(kind).copied().unwrap_or_default();

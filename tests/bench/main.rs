@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What needs a cluster.
+/// Benchmarks that need a cluster.
 const CLUSTER: [&str; 7] = ["cold", "tasks", "attack", "results", "rest", "clouds", "memory"];
 
 async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
@@ -82,7 +82,7 @@ async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         if wanted("clouds") {
             clouds::run(&bench).await.context("simulated clouds")?;
         }
-        // Last: after all that work, not of a fresh process.
+        // Last, so that the controller has done all that work before its memory is measured.
         if wanted("memory") {
             memory::with_everything(&bench)
                 .await

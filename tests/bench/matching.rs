@@ -1,5 +1,5 @@
-//! What it takes to choose among a hundred thousand offers: the same `choose` that a Pool's
-//! plan calls, in this process. No cluster, no I/O.
+//! Time of a choice among a hundred thousand offers: the same `choose` that a Pool's plan calls, in
+//! this process. No cluster, no I/O.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use skyward_planner::{
 use crate::measure::{figure, ms, percentile};
 
 const OFFERS: usize = 100_000;
-/// Looks at all of them; the figure is the middle one.
+/// Number of measurements; the figure is their median.
 const LOOKS: usize = 101;
 const BAR: &str = "5";
 const PROVIDER: &str = "market";
@@ -44,7 +44,7 @@ const ACCELERATORS: [(&str, f64); 12] = [
     ("MI300X", 192.0),
 ];
 
-/// Prints what one choice takes, for three Pools, and what one look at the prices takes.
+/// Prints the time of one choice, for three Pools, and of one look-up of the prices.
 pub(crate) fn run() -> anyhow::Result<()> {
     let offers = offers(|next| if next(3) == 0 { "Unknown" } else { "Yes" })?;
     let begun = Instant::now();
@@ -61,8 +61,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let raw = format!("one pass that compares a price {:.2} ms", ms(raw));
     let offerings: Offerings = [(PROVIDER.to_owned(), index)].into();
 
-    // Nothing cuts it short: each would do, and none is surely available, so that one further on
-    // might be better.
+    // Nothing ends the search early: each offer fits, and none is certainly available, so that a
+    // later one might be better.
     let unsure = Arc::new(OfferIndex::of(self::offers(|_| "Unknown")?));
     let unsure: Offerings = [(PROVIDER.to_owned(), unsure)].into();
     let all = json!({"provider": PROVIDER, "selection": "Available", "allocation": "Cheapest"});
@@ -77,7 +77,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         true,
         &raw,
     )?;
-    // Every one is looked at in vain.
+    // No offer fits, so that all are examined.
     let none = json!({"provider": PROVIDER, "cpu": 4000, "allocation": "Cheapest"});
     one("matching_100000_offers_in_vain", &offerings, none, false, &raw)?;
     figure(
@@ -129,7 +129,7 @@ fn refused(offerings: &Offerings) -> UnavailableOfferings {
     unavailable
 }
 
-/// How long it takes, as a rule.
+/// The median time of a call.
 fn middle<T>(mut look: impl FnMut() -> T) -> Duration {
     let mut samples: Vec<Duration> = (0..LOOKS)
         .map(|_| {

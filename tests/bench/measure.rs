@@ -17,20 +17,21 @@ use skyward_api::{Machine, MachinePhase, Pool, Task, task::TaskPhase};
 use skyward_testkit::{Clouds, Cluster, Machines, PROVIDER, install, install_with};
 use tokio::task::JoinHandle;
 
-/// Longest silence of a watch that should speak.
+/// Longest wait for the next event of a watch.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The namespace of one run of the benchmarks and clients for it.
 pub(crate) struct Bench {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    /// Simulated clouds, where some are wanted.
+    /// Simulated clouds, if the benchmark uses any.
     pub(crate) clouds: Option<Clouds>,
     cluster: Cluster,
 }
 
 impl Bench {
-    /// Installs the operator; with clouds, sent to simulators of these.
+    /// Installs the operator; `clouds` are simulated, and the operator is pointed at the
+    /// simulators.
     pub(crate) async fn start(clouds: &[(&str, Machines)]) -> anyhow::Result<Self> {
         let cluster = Cluster::connect().await?;
         let clouds = if clouds.is_empty() {
@@ -55,7 +56,8 @@ impl Bench {
         })
     }
 
-    /// Leaves an operator that asks the clouds themselves, and nothing of ours for long.
+    /// Points the operator at the real clouds again, and deletes the namespace without waiting for
+    /// its end.
     pub(crate) async fn finish(&self) -> anyhow::Result<()> {
         if self.clouds.is_some() {
             install_with(&self.cluster, &[]).await?;
@@ -161,8 +163,8 @@ impl Bench {
         }))?)
     }
 
-    /// Creates a Task and waits until it ended; returns the time between and the Task. The watch
-    /// runs already, so the time holds nothing but the Task.
+    /// Creates a Task and waits until it ended; returns the time between and the Task. The watch is
+    /// open before, so that its start is not measured.
     pub(crate) async fn run_task(&self, task: &Task) -> anyhow::Result<(Duration, Task)> {
         let (waited, mut history) = self.run_task_with_history(task).await?;
         let last = history.pop().context("the history of a Task that ended")?;
@@ -198,8 +200,8 @@ impl Bench {
         Ok((at.saturating_duration_since(created), history))
     }
 
-    /// When the watch will have shown so many Tasks whose names begin so as succeeded. It
-    /// carries names and nothing else, and is open when this returns.
+    /// A future that ends when a watch has shown so many Tasks with this prefix as succeeded. The
+    /// watch carries metadata alone, and is open when this function returns.
     pub(crate) async fn when_succeeded(
         &self,
         prefix: String,
@@ -264,7 +266,7 @@ pub(crate) fn percentile(samples: &mut [Duration], share: f64) -> Duration {
     samples.get(index).copied().unwrap_or_default()
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What the controller costs when nothing happens, and after much has happened.
+//! Writes of the controller while nothing happens, and its memory after much has happened.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ const KINDS: usize = 125;
 const OFFERS: u32 = 500;
 const POOLS: usize = 1_000;
 const TASKS: usize = 50_000;
-/// Requests at once.
+/// Most requests in flight.
 const CLIENTS: usize = 16;
 /// A controller that has written nothing for so long has settled.
 const QUIET: Duration = Duration::from_secs(10);
@@ -151,7 +151,7 @@ async fn catalogues(bench: &Bench) -> anyhow::Result<Vec<Customer<'_>>> {
     Ok(customers)
 }
 
-/// Does it for each number, some at a time.
+/// Calls `one` for each number below `count`, with a bounded number of calls in flight.
 async fn for_each<F>(count: usize, one: impl Fn(usize) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -160,7 +160,7 @@ where
     all.try_for_each(|()| async { Ok(()) }).await
 }
 
-/// Waits until nobody has written to our objects for a while.
+/// Waits until our objects have not been written for a while.
 async fn settled(bench: &Bench) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {

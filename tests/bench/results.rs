@@ -40,7 +40,7 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     bench.delete_pool(POOL).await
 }
 
-/// MB/s of writing 10 MB to a file and syncing it: what one durable copy costs here.
+/// MB/s of writing 10 MB to a file and syncing it: what one durable copy takes on this machine.
 fn raw_copy() -> f64 {
     use std::io::Write as _;
     let path = std::env::temp_dir().join(format!("skyward-bench-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What a live session costs the controller: the same `Sessions` that the controller has, in
+//! Memory of a live session in the controller: the same `Sessions` that the controller has, in
 //! this process, each with a real agent behind a real SSH server on this machine.
 
 use std::{
@@ -25,7 +25,8 @@ use tokio::sync::mpsc;
 use crate::measure::{figure, ms};
 
 const SSHD: &str = "/usr/sbin/sshd";
-/// Sessions that are there before memory is looked at: what they share is paid for by then.
+/// Sessions that are open before memory is measured, so that what all sessions share is not
+/// counted.
 const FIRST: usize = 10;
 const MORE: usize = 100;
 /// How many at once the bar for the way to Ready is about.

@@ -54,8 +54,8 @@ pub(crate) async fn latency(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Create of an object no controller acts on: `create` returned → a watch shows it. The event
-/// may even come before the answer, which counts as nothing.
+/// Create of an object no controller acts on: `create` returned → a watch shows it. The event may
+/// even come before the answer; that counts as zero.
 async fn raw_latency(bench: &Bench, i: usize) -> anyhow::Result<Duration> {
     use k8s_openapi::api::core::v1::ConfigMap;
     let maps: Api<ConfigMap> = Api::namespaced(bench.client.clone(), &bench.namespace);
@@ -104,7 +104,7 @@ pub(crate) async fn broadcast(bench: &Bench) -> anyhow::Result<()> {
 /// both meet the same machine.
 const ROUND: u32 = 400;
 const ROUNDS: u32 = 3;
-/// Requests of the load generator at once.
+/// Most requests of the load generator in flight.
 const CLIENTS: usize = 16;
 
 /// Tasks per second to Complete, beside the rate of the bare writes of the same objects.
@@ -148,8 +148,8 @@ pub(crate) async fn throughput(bench: &Bench) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates Tasks and waits until a watch shows all of them as succeeded; their rate. With
-/// shapes nobody runs them: the code that creates one also writes its two statuses.
+/// Creates Tasks and waits until a watch shows all of them as succeeded; their rate. With shapes no
+/// controller acts on them: the code that creates one also writes its two statuses.
 async fn one_round(
     bench: &Bench,
     prefix: &str,

@@ -1,6 +1,6 @@
-//! The HTTP APIs of clouds as their official descriptions have them, with machines, prices,
-//! stock, faults, a clock, and a meter that judges what leaked. README.md says how to use it
-//! and how a cloud plugs in.
+//! The HTTP APIs of clouds as their official descriptions have them, with machines, prices, stock,
+//! faults, a clock, and a meter that shows what leaked. README.md says how to use it and how a
+//! cloud plugs in.
 //!
 //! It is written from the descriptions and from facts about the clouds, never from the
 //! clients in `src/providers`: it must be able to find them wrong.

@@ -13,7 +13,7 @@ use skyward_cloudsim::{Account, Builder, Clock};
 /// Simulated clouds.
 #[derive(Parser)]
 struct Arguments {
-    /// Where clouds listen that say nothing themselves; port 0 is a free one.
+    /// Address for clouds without one of their own; port 0 is any free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// A cloud to simulate, as NAME or NAME=ADDRESS:PORT. May be repeated.
@@ -37,7 +37,7 @@ struct Arguments {
     /// An environment variable of each machine that is a Pod, as NAME=VALUE. May be repeated.
     #[arg(long = "machine-env")]
     machine_env: Vec<String>,
-    /// What ids and chances come from.
+    /// The seed of ids and random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -1,12 +1,12 @@
-//! The last step before the work: a process of our program that puts on the user, the limits
-//! and the directory of the run and then becomes the work. Its standard input is a socket to
-//! the shim, which brings it the [`Order`]; the socket closes by itself when the step succeeds,
-//! and brings the reason when not. The order is neither in the helper's arguments, which every
-//! user of the machine can read, nor in its environment: it starts as root, and what a Task puts
-//! into its variables (`LD_PRELOAD`) must not reach a program that still is.
+//! The last step before the work: a process of our program that takes on the user, the limits and
+//! the directory of the run and then becomes the work. Its standard input is a socket to the shim,
+//! which brings it the [`Order`]; the socket closes by itself when the step succeeds, and brings
+//! the reason when not. The order is neither in the helper's arguments, which every user of the
+//! machine can read, nor in its environment: the helper starts as root, and a Task's variables
+//! (`LD_PRELOAD`) must not reach a program that runs as root.
 //!
-//! Most work needs nothing that a shim could not put on itself, or have put on by the standard
-//! library: then the shim is the last step ([`prepare_parent`]), and one program less is loaded.
+//! For most work the shim itself or the standard library can do this: then the shim is the last
+//! step ([`prepare_parent`]), and one program less is loaded.
 
 use std::{
     collections::BTreeMap,
@@ -38,10 +38,10 @@ use super::users::User;
 const LEAST_PROCESSES: u64 = 4096;
 const PROCESSES_PER_CORE: u64 = 512;
 
-/// Longer orders come from nobody: a spec has its own, smaller limit.
+/// Longest order; a spec has its own, smaller limit.
 const LONGEST_ORDER: u64 = 64 * 1024 * 1024;
 
-/// What to become.
+/// The work that the helper becomes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     pub(super) uid: u32,
@@ -138,7 +138,7 @@ fn put_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
     Ok(())
 }
 
-/// What every process of the work inherits.
+/// Sets the limits that every process of the work inherits.
 fn limit(uid: u32) -> nix::Result<()> {
     umask(Mode::from_bits_truncate(0o022));
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
@@ -167,8 +167,8 @@ pub(super) enum Identity {
     Other(u32, u32),
 }
 
-/// Puts on what a shim can put on itself and its child inherits, and says which user and
-/// group the standard library has to put on in the child. `None`: only the helper can do it.
+/// Sets what a child inherits from the shim, and says which user and group the standard library has
+/// to set in the child. `None`: only the helper can do it.
 pub(super) fn prepare_parent(user: &User) -> Option<Identity> {
     let own = (Uid::effective().as_raw(), Gid::effective().as_raw());
     let is_root = own.0 == 0;
@@ -198,7 +198,7 @@ mod tests {
         let helper = helper();
         assert_eq!(helper.get_args().collect::<Vec<_>>(), ["exec"]);
         assert_eq!(helper.get_envs().count(), 0);
-        // What the shim itself was started with does not count either.
+        // The shim's own environment does not count either.
         assert!(format!("{helper:?}").starts_with("env -i "), "{helper:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes on disk that know whether they are whole: length, checksum, payload. The journal is
-//! a row of such frames, the record of a run's end is one. A frame that was cut or never
-//! written (zeros) is simply not there.
+//! a row of such frames, the record of a run's end is one. A frame that was cut or never written
+//! (zeros) does not count.
 
 use sha2::{Digest, Sha256};
 

@@ -69,7 +69,7 @@ impl Home {
         self.0.join("runs")
     }
 
-    /// Folders of forgotten runs, on their way out.
+    /// Folders of forgotten runs that are being deleted.
     pub(crate) fn trash(&self) -> PathBuf {
         self.0.join("trash")
     }
@@ -128,7 +128,7 @@ impl RunFolder {
         self.0.join("result")
     }
 
-    /// What the function runner says about the end.
+    /// The function runner's record of the end.
     pub(crate) fn outcome(&self) -> PathBuf {
         self.0.join("outcome")
     }

@@ -1,11 +1,10 @@
 //! The agent's memory: an append-only file of checksummed entries. It knows files and crashes,
 //! not runs; [`super::ledger`] gives the entries their meaning.
 //!
-//! An append that asks for it returns only when the disk has it. The file is allocated ahead,
+//! A durable append returns only when the disk has it. The file is allocated ahead,
 //! so that the next entries fit even when a task has filled the disk, and where that is not
-//! enough the reserve is given up. Whatever follows the last whole entry, after a crash in
-//! mid-write, is as if never written. Compaction replaces the file by a shorter one in one
-//! rename.
+//! enough the reserve is given up. Bytes after the last whole entry, from a crash in mid-write, are
+//! ignored. Compaction replaces the file by a shorter one in one rename.
 
 use std::{
     fs::{File, OpenOptions},
@@ -66,7 +65,7 @@ pub(crate) struct Commander {
     pub(crate) installation: String,
     #[prost(uint64, tag = "2")]
     pub(crate) epoch: u64,
-    /// What only that installation can make of that epoch.
+    /// Proof of that epoch, which only that installation can make.
     #[prost(string, tag = "3")]
     pub(crate) proof: String,
 }
@@ -84,7 +83,7 @@ pub(crate) struct Opened {
 pub(crate) struct Accepted {
     #[prost(string, tag = "1")]
     pub(crate) run_id: String,
-    /// Until the work has started; afterwards nobody needs it.
+    /// Kept until the work has started.
     #[prost(message, optional, tag = "2")]
     pub(crate) spec: Option<RunSpec>,
     #[prost(string, tag = "3")]
@@ -122,7 +121,7 @@ pub(crate) struct Journal {
     length: u64,
     /// The file's blocks reach to here.
     allocated: u64,
-    /// The disk may still have another file under our name.
+    /// Whether the disk may still have another file under our name.
     unsettled: bool,
     reserve: Reserve,
     /// Flushes a folder: what its names stand for.
@@ -184,7 +183,7 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // What was written in part is cut off, so that it cannot come back to life.
+                // A partly written entry is cut off, so that it cannot come back.
                 let _ = self.file.set_len(self.length);
                 self.allocated = self.length;
                 Err(error)
@@ -203,7 +202,7 @@ impl Journal {
             return Err(error);
         }
         std::fs::rename(&next, self.folder.join("journal"))?;
-        // From here on the former file has no name: what went there would be lost.
+        // From here on the former file has no name: later entries there would be lost.
         self.file = file;
         self.length = bytes.len() as u64;
         self.allocated = self.length;
@@ -237,7 +236,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Best effort: not every file system can, and a full disk is the reserve's matter.
+    /// Best effort: not every file system can, and for a full disk there is the reserve.
     fn allocate_ahead(&mut self) {
         if self.allocated >= self.length + AHEAD / 2 {
             return;

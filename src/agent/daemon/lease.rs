@@ -1,4 +1,4 @@
-//! The dead man's switch: a machine that no controller cares for stops itself. The decision
+//! The dead man's switch: a machine without a controller stops itself. The decision
 //! is a pure function of times and counts.
 
 use std::{path::PathBuf, time::Duration};
@@ -10,14 +10,14 @@ use super::ledger::Counts;
 /// How long the machine lives without a renewed lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// With nothing on it.
+    /// While it has no runs.
     pub(crate) instance_timeout_ms: u64,
-    /// With a run that goes on or was not collected.
+    /// While a run goes on or was not collected.
     pub(crate) orphan_timeout_ms: u64,
 }
 
 impl Default for Limits {
-    /// Until a controller says otherwise.
+    /// The limits until a controller sets them.
     fn default() -> Self {
         Self {
             instance_timeout_ms: 300_000,
@@ -39,7 +39,7 @@ impl Lease {
         Self { limits, renewed: now }
     }
 
-    /// The controller is there. Limits of zero leave those in force.
+    /// Renews the lease. Limits of zero leave the present ones in force.
     pub(crate) fn renew(&mut self, limits: Limits, now: Duration) {
         let choose = |new: u64, old: u64| if new == 0 { old } else { new };
         self.limits = Limits {
@@ -70,7 +70,7 @@ impl Lease {
         })
     }
 
-    /// When to look again: often enough to be late by a tenth.
+    /// When to look again: late by a tenth at most.
     pub(crate) fn pause(&self) -> Duration {
         let shorter = self.limits.instance_timeout_ms.min(self.limits.orphan_timeout_ms);
         Duration::from_millis((shorter / 10).clamp(20, 5000))

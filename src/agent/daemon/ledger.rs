@@ -1,9 +1,9 @@
-//! What the agent knows of its runs, and the one place that changes it.
+//! The agent's knowledge of its runs, and the only code that changes it.
 //!
-//! A single thread writes: it takes what waits, numbers it, appends it to the journal in one
-//! write and at most one flush (so many runs share a flush), and only then makes it visible.
-//! A client that reads the state or watches facts therefore sees nothing that a crash could
-//! take back, and sees facts in the order of their numbers without gaps.
+//! A single thread writes: it takes the waiting writes, numbers them, appends them to the journal
+//! in one write and at most one flush (so many runs share a flush), and only then makes them
+//! visible. So a client sees nothing that a crash could take back, and sees facts in the order of
+//! their numbers without gaps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::protocol::{Finished, RunSpec, RunState, Started, run_state::Phase};
 
-/// Writes that wait; more wait at their callers.
+/// Writes that wait in the queue; further callers wait themselves.
 const QUEUE: usize = 1024;
 /// Most entries of one flush.
 const BATCH: usize = 256;
@@ -52,7 +52,7 @@ pub(crate) enum LedgerError {
 /// What is known of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Until the work has started.
+    /// Kept until the work has started.
     pub(crate) spec: Option<RunSpec>,
     /// The boot in which it was accepted.
     pub(crate) boot_id: String,
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// The entries from which this state comes again.
+    /// The entries that restore this state.
     fn snapshot(&self) -> Vec<Entry> {
         let entry = |seq, event| Entry {
             seq,
@@ -231,10 +231,10 @@ struct Write {
     done: oneshot::Sender<Result<Written, LedgerError>>,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is on record.
+    /// The write is on record.
     Now,
     /// A run of that id was on record before; nothing changed.
     Before,
@@ -297,7 +297,7 @@ impl Ledger {
         Ok((Self { shared, writes }, thread))
     }
 
-    /// Lets a command of this epoch through, and from then on none of an older one.
+    /// Admits a command of this epoch, and from then on none of an older one.
     pub(crate) async fn admit(&self, epoch: u64) -> Result<(), LedgerError> {
         let newest = self.epoch();
         if epoch < newest {
@@ -309,9 +309,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// A leader greets. The newest epoch seen from then on, and what proves it: one above the
-    /// given one means that none of its commands is taken. A leader that names no installation
-    /// is refused then, as one of an older version expects.
+    /// A leader greets; answers with the newest epoch seen, and its proof: if it is above the given
+    /// one, none of the leader's commands is taken. A leader that names no installation is refused
+    /// then, as older versions expect.
     pub(crate) async fn greet(&self, given: Commander) -> Result<(u64, String), LedgerError> {
         let newest = self.epoch();
         let known = self.commander();
@@ -333,8 +333,8 @@ impl Ledger {
         Ok((newest, if epoch == newest { proof } else { String::new() }))
     }
 
-    /// Whether this id is that of our installation; an error says that it is another one's.
-    /// Before anybody told one, any is.
+    /// Whether this id is that of our installation; an error says that it is another one's. Before
+    /// the first id any is accepted.
     pub(crate) fn is_ours(&self, installation: &str) -> Result<bool, LedgerError> {
         let own = self.commander().installation;
         if installation.is_empty() {
@@ -358,7 +358,7 @@ impl Ledger {
         self.shared.state().epoch
     }
 
-    /// Promises to run something. [`Written::Before`]: a run of that id is known already.
+    /// Promises a run. [`Written::Before`]: a run of that id is known already.
     pub(crate) async fn accept(&self, spec: RunSpec) -> Result<Written, LedgerError> {
         let boot_id = self.shared.state().boot_id.clone();
         let run_id = spec.run_id.clone();
@@ -373,8 +373,8 @@ impl Ledger {
         .await
     }
 
-    /// Records that the work of a run has started. Not flushed: a crash of the machine ends
-    /// the run in any case, one of the agent leaves the file as it is.
+    /// Records that the work of a run has started. Not flushed: a crash of the machine ends the run
+    /// in any case, and a crash of the agent leaves the file as it is.
     pub(crate) async fn started(&self, run_id: &str, started: Started) -> Result<(), LedgerError> {
         let event = Event::Started(RunStarted {
             run_id: run_id.to_owned(),

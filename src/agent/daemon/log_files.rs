@@ -1,13 +1,13 @@
 //! The files of one run's log on its machine, which take no more room than the run's limit.
 //!
-//! The file `log` holds the first quarter. What is printed beyond it goes into `tail/`, to files
-//! that are named by the offset of their first byte; the oldest of them are deleted while the
-//! newest still hold the other three quarters. So offsets are those of the whole log, and
-//! between the first quarter and the newest rest there may be a gap. Files begin and end with
-//! whole records, so a decoder can go on behind the gap.
+//! The file `log` holds the first quarter. Further output goes into `tail/`, to files that are
+//! named by the offset of their first byte; the oldest files are deleted while the newest still
+//! hold the other three quarters. So offsets are those of the whole log, and between the first
+//! quarter and the newest rest there may be a gap. Files begin and end with whole records, so a
+//! decoder can go on behind the gap.
 //!
-//! Everything is in names and sizes: the shim writes, the daemon reads at the same time, and
-//! either may be killed between any two steps. What was written is found again.
+//! Names and sizes of files hold the whole state: the shim writes, the daemon reads at the same
+//! time, and either may be killed between any two steps.
 
 use std::{
     collections::VecDeque,
@@ -20,12 +20,12 @@ use std::{
 use super::home::RunFolder;
 use crate::protocol::PIECE_BYTES;
 
-/// Kept of one run, unless its spec says otherwise.
+/// Bytes kept of one run, unless its spec says otherwise.
 const DEFAULT_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
 /// A file of the tail is the 64th part of the limit, and at most this.
 const LARGEST_FILE: u64 = 8 * 1024 * 1024;
-/// Looks at the folder for one read. The shim replaces all files of the tail between two
-/// looks only when this process does not run at all meanwhile.
+/// Most looks at the folder for one read. The shim can replace all files of the tail between two
+/// looks only while this process stands still.
 const LOOKS: u32 = 16;
 
 /// The log of a run that is being written.
@@ -87,7 +87,7 @@ impl LogWriter {
         let mut done = 0;
         while done < records.len() {
             let Ok(count) = self.write_some(&records[done..]) else {
-                // Half a record must not stay: what comes later would continue it.
+                // Half a record must not stay: the next one would continue it.
                 let size = self.end - self.start;
                 let _ = self.file.set_len(size);
                 let _ = self.file.seek(SeekFrom::Start(size));
@@ -227,7 +227,7 @@ pub(super) fn last_bytes(folder: &RunFolder, most: u64) -> Vec<u8> {
         offset = at + data.len() as u64;
         bytes.extend_from_slice(&data);
         if bytes.len() as u64 > 2 * most {
-            // It grows as fast as it is read: nobody needs more of it.
+            // The log grows as fast as it is read: this is enough.
             break;
         }
     }
@@ -247,8 +247,8 @@ impl LogReader {
         Self { folder, open: None }
     }
 
-    /// The bytes at that offset, or where they are not kept the first that are kept behind it,
-    /// with their offset; `None` when the log has none there yet.
+    /// The bytes at that offset, or the next bytes that are kept, with their offset; `None` at the
+    /// present end.
     pub(super) fn read(&mut self, offset: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
         if let Some(data) = self.at(offset)? {
             return Ok(Some((offset, data)));
@@ -257,8 +257,7 @@ impl LogReader {
         for _ in 0..LOOKS {
             let starts = starts(&self.folder)?;
             let behind = starts.partition_point(|start| *start <= offset);
-            // Read after the look: what stands behind the file in the list was created when
-            // the file was complete.
+            // Read after the look: a file later in the list was created when this one was complete.
             if let Some(&start) = starts[..behind].last()
                 && self.turn_to(start)?
                 && let Some(data) = self.at(offset)?
@@ -268,8 +267,7 @@ impl LogReader {
             let Some(&next) = starts.get(behind) else {
                 return Ok(None);
             };
-            // A list that is made while files are created may lack one of them. What was there
-            // before the list was begun, it has.
+            // A list that is made while files are created may lack one of them, but no older file.
             if newest_before.is_some_and(|newest| next <= newest) && self.turn_to(next)? {
                 return Ok(self.at(next)?.map(|data| (next, data)));
             }
@@ -293,7 +291,7 @@ impl LogReader {
         }
     }
 
-    /// What the open file has at that offset of the log.
+    /// The open file's bytes at that offset of the log.
     fn at(&self, offset: u64) -> io::Result<Option<Vec<u8>>> {
         let Some((start, file)) = &self.open else {
             return Ok(None);
@@ -306,7 +304,7 @@ impl LogReader {
     }
 }
 
-/// So much of a file from an offset on as one message carries.
+/// One message's worth of a file from an offset on.
 pub(super) fn read_chunk(file: &File, offset: u64) -> io::Result<Vec<u8>> {
     let mut data = vec![0; PIECE_BYTES];
     let mut filled = 0;

@@ -49,8 +49,8 @@ pub(crate) fn digest() -> io::Result<String> {
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
 }
 
-/// The first IPv4 address of each network interface that leads to others. Networks may come
-/// after us, so it is read each time.
+/// The first IPv4 address of each network interface but the loopback. Networks may come up later,
+/// so this is read each time.
 pub(crate) fn addresses() -> HashMap<String, String> {
     let mut addresses = HashMap::new();
     for interface in getifaddrs().into_iter().flatten() {
@@ -67,7 +67,7 @@ pub(crate) fn addresses() -> HashMap<String, String> {
     addresses
 }
 
-/// What the machine's programs say, asked once each.
+/// Answers of the machine's programs, each asked once.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     accelerators: OnceCell<Vec<String>>,
@@ -106,7 +106,7 @@ impl Probes {
         let version = ask(&program.to_string_lossy(), &["-c", code])
             .await
             .unwrap_or_default();
-        // What is set up to print more when it starts prints it before.
+        // An interpreter that prints more at its start prints it before.
         let version = name(version.lines().last().unwrap_or_default());
         if !version.is_empty() {
             *known = Some((program, version.clone()));
@@ -115,7 +115,7 @@ impl Probes {
     }
 }
 
-/// A line of a program's output as the name of something: short, and without control characters.
+/// A line of a program's output as a name: short, and without control characters.
 fn name(line: &str) -> String {
     let mut name: String = line.trim().chars().filter(|c| !c.is_control()).collect();
     name.truncate(name.floor_char_boundary(NAME_BYTES));

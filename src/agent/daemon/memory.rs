@@ -1,8 +1,8 @@
 //! The kernel's memory killer: which processes it takes first, and whether it took any.
 //!
-//! The work of a run is to go before the run's watcher, and the watcher before the daemon. The
-//! kernel takes the process with the highest score; ours are only ever above what the agent was
-//! started with, since many containers let nobody go below that.
+//! The work of a run must go before the run's watcher, and the watcher before the daemon. The
+//! kernel takes the process with the highest score; ours are never below the agent's own, since
+//! many containers do not allow that.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ const FIRST: i32 = 1000;
 const SCORE: &str = "/proc/self/oom_score_adj";
 /// The mount of the control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Counts for all of the kernel: also for the neighbours of a container.
+/// Counts for the whole kernel, also for the neighbours of a container.
 const WHOLE_MACHINE: &str = "/proc/vmstat";
 
 fn score() -> Option<i32> {
@@ -39,8 +39,8 @@ const fn watcher(agent: i32) -> i32 {
     agent + (FIRST - agent) / 2
 }
 
-/// While it lives, what this process starts is taken first. A child has its parent's score from
-/// its first moment on; set afterwards it would miss what the child has started by then.
+/// While it lives, new children of this process are taken first. A child has its parent's score
+/// from its first moment on; a later change would miss the child's own children.
 #[derive(Debug)]
 pub(super) struct ChildrenFirst(Option<i32>);
 
@@ -70,7 +70,7 @@ pub(super) struct Kills {
 }
 
 impl Kills {
-    /// As many as now; `None` where the kernel does not say.
+    /// The present count; `None` where the kernel does not tell.
     pub(super) fn now(is_container: bool) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         counters(&groups, is_container).into_iter().find_map(|counter| {
@@ -79,14 +79,14 @@ impl Kills {
         })
     }
 
-    /// How many came since; `None` where that cannot be known any more.
+    /// Kills since then; `None` where that cannot be known any more.
     pub(super) fn since(&self) -> Option<u64> {
         read(&self.counter)?.checked_sub(self.count)
     }
 }
 
-/// Where the kernel may count for this process, best first. A container may be shown the name
-/// that its group has outside of it: then its own group is where all are mounted.
+/// Where the kernel may count for this process, best first. A container may see its group's name
+/// outside of it: then its own group is at the mount.
 fn counters(groups: &str, is_container: bool) -> Vec<PathBuf> {
     let mut counters = Vec::new();
     for line in groups.lines() {
@@ -129,7 +129,7 @@ mod tests {
             let watcher = watcher(agent);
             assert!(agent < watcher && watcher < FIRST, "{agent} {watcher}");
         }
-        // No lower than it was even where there is no room between.
+        // Never lower than before, even without room in between.
         assert_eq!((watcher(999), watcher(1000)), (999, 1000));
     }
 

@@ -4,8 +4,8 @@
 //! - `supervise` starts the daemon and keeps it running, `server` is the daemon, `service`
 //!   answers the controller;
 //! - `ledger` remembers (on disk through `journal`, `frame` and `reserve`), `runs` drives;
-//! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` is
-//!   what is left of a run whose shim was killed, `memory` says whom the kernel killed first;
+//! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` ends a
+//!   run whose shim was killed, `memory` says which processes the kernel kills first;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
 //!
@@ -176,8 +176,8 @@ fn command_line(arguments: &[String]) -> anyhow::Result<()> {
         }
         CliCommand::Supervise(given) => {
             close_inherited();
-            // Where the starter of this process looks: `agent.log`, after a reboot systemd's journal.
-            // That a full disk takes no line must not end us, as complaining there would.
+            // Logs to standard error: `agent.log`, or systemd's journal after a reboot. A line that a
+            // full disk does not take must not end the process.
             tracing_subscriber::fmt()
                 .with_ansi(false)
                 .with_target(false)

@@ -53,7 +53,8 @@ pub(crate) fn of_run(folder: &Path) -> BTreeSet<i32> {
     found
 }
 
-/// The supervisor of this daemon, if it has one: what loses its watcher becomes a child of it.
+/// The supervisor of this daemon, if it has one: processes that lose their watcher become its
+/// children.
 pub(crate) fn supervisor() -> Option<i32> {
     let parent = nix::unistd::getppid().as_raw();
     is_ours(parent, "supervise").then_some(parent)
@@ -83,8 +84,8 @@ pub(crate) fn unwatched(supervisor: i32, uid: u32) -> BTreeSet<i32> {
     found
 }
 
-/// Whether it is a process of the agent's in that role. Every user chooses the arguments of their
-/// own processes, so its user counts.
+/// Whether it is a process of the agent's in that role. Users choose the arguments of their own
+/// processes, so its user counts.
 fn is_ours(pid: i32, role: &str) -> bool {
     let own = nix::unistd::Uid::effective().as_raw();
     let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -98,9 +99,9 @@ fn user(pid: i32) -> Option<u32> {
     ids.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Ends processes that were found by name or kinship, and whatever they start meanwhile: all
-/// are stopped before the first is killed, so that none can replace another. `find` is asked
-/// again until it finds nothing, at most a few hundred times.
+/// Ends the processes that `find` names, and all that they start meanwhile: all are stopped before
+/// the first is killed, so that none can replace another. `find` is called until it finds none, at
+/// most a few hundred times.
 pub(crate) fn kill_all(find: impl Fn() -> BTreeSet<i32>) -> bool {
     for _ in 0..300 {
         let mut stopped = BTreeSet::new();

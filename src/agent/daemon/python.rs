@@ -1,4 +1,4 @@
-//! The Python package `skyward`, carried inside the agent and laid where every run finds it.
+//! The Python package `skyward`, carried inside the agent and installed where every run finds it.
 
 use std::{
     fs::{self, DirBuilder, Permissions},

@@ -1,6 +1,6 @@
-//! Whether the cloud takes this machine back. Where the machine itself can find out, it is
-//! told by which command, and asks every few seconds until the answer is yes. A daemon that
-//! starts again asks anew, so nothing of it is on disk.
+//! Whether the cloud takes this machine back. Where the machine itself can find out, the agent runs
+//! a command every few seconds until the answer is yes. A daemon that starts again asks anew, so
+//! nothing is stored.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -15,8 +15,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks until the cloud wants the machine back, and says when that will be, as Unix time in
-/// milliseconds.
+/// Asks until the cloud takes the machine back, and publishes when, as Unix time in milliseconds.
 pub(super) async fn watch(command: String, notice: watch::Sender<Option<u64>>) {
     let mut strange = false;
     loop {
@@ -35,7 +34,7 @@ pub(super) async fn watch(command: String, notice: watch::Sender<Option<u64>>) {
     }
 }
 
-/// What the command prints, if it ends well and in time.
+/// The command's output, if it succeeds in time.
 async fn ask(command: &str) -> Option<String> {
     let child = tokio::process::Command::new("sh")
         .args(["-c", command])
@@ -62,7 +61,7 @@ async fn ask(command: &str) -> Option<String> {
     None
 }
 
-/// The time that the first line of an answer is.
+/// The time in the first line of an answer.
 fn time(answer: &str) -> Option<u64> {
     let at: jiff::Timestamp = answer.lines().next()?.trim().parse().ok()?;
     u64::try_from(at.as_millisecond()).ok()

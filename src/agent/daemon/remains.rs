@@ -1,6 +1,6 @@
-//! What is left of a run whose watcher was killed: its processes are ended, and what was seen
-//! decides what is said about its end. Only where nobody of the run can have killed the watcher
-//! and nothing of the run goes on is it no fault of the run, so that it may run again.
+//! Ends a run whose watcher was killed: its processes are ended, and the evidence decides how the
+//! run ended. Only where no process of the run can have killed the watcher and none goes on is it
+//! no fault of the run, so that it may run again.
 
 use std::{cell::RefCell, collections::BTreeSet, fs::File, io};
 
@@ -12,7 +12,7 @@ use crate::protocol::finished::Ending;
 
 const WATCHER: &str = "the agent's watcher of this run was killed";
 
-/// What a watcher leaves on the disk just before it starts the work.
+/// The file that a watcher writes just before it starts the work.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Begun {
     /// User that the work runs as.
@@ -21,10 +21,10 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Fails where it is there: the work must not start twice.
+    /// Fails if the file exists: the work must not start twice.
     pub(super) fn leave(&self, folder: &RunFolder) -> io::Result<()> {
         let file = File::create_new(folder.begun())?;
-        // That it is there is what counts. On a full disk less is known of the end, and no more.
+        // The file's existence counts. On a full disk only its content is missing.
         let _ = serde_json::to_writer(file, self);
         Ok(())
     }
@@ -34,12 +34,13 @@ impl Begun {
     }
 }
 
-/// What was seen.
+/// The evidence.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Its work ran as another user than the agent's, so that it cannot have killed the watcher.
+    /// Whether the work ran as another user than the agent, so that it cannot have killed the
+    /// watcher.
     is_foreign: bool,
-    /// Of all its processes it is known that they are dead.
+    /// Whether all its processes are known to be dead.
     all_dead: bool,
     /// How many processes the kernel killed for want of memory while it ran, if that is known.
     memory_kills: Option<u64>,
@@ -54,7 +55,7 @@ pub(super) fn end(folder: &RunFolder) -> (Ending, String) {
     let found = RefCell::new(BTreeSet::<i32>::new());
     let killed = processes::kill_all(|| {
         let mut left = processes::of_run(folder.path());
-        // One that took the mark of its run off is found by whose child it became.
+        // A process that removed the mark of its run is found by its new parent.
         if let (Some(uid), Some(supervisor)) = (foreign, supervisor) {
             left.extend(processes::unwatched(supervisor, uid));
         }

@@ -1,5 +1,5 @@
-//! A file that only takes up room. When a task has filled the disk it is deleted, so that the
-//! agent can still record what happened and say so.
+//! A file that only takes up room. When a Task has filled the disk the file is deleted, so that the
+//! agent can still record and report what happened.
 
 use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::PathBuf};
 
@@ -23,13 +23,13 @@ impl Reserve {
         reserve
     }
 
-    /// Deletes it. Whether there was one.
+    /// Deletes the reserve; answers whether there was one.
     pub(crate) fn give_up(&self) -> bool {
         std::fs::remove_file(&self.path).is_ok()
     }
 
-    /// Allocates it again, if the disk has room for several of its size: what is given back
-    /// while a task still fills the disk would only be lost once more.
+    /// Allocates it again, if the disk has room for several of its size: while a Task still fills
+    /// the disk it would only be lost once more.
     pub(crate) fn restore(&self) {
         if self.path.exists() {
             return;

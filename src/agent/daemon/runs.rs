@@ -43,21 +43,21 @@ use crate::{
     protocol::{Finished, RunSpec, RunState, Started, TAIL_BYTES, finished::Ending},
 };
 
-/// How often a live shim that cannot be reached is tried again, and a busy disk.
+/// Pause before a live shim that cannot be reached, or a busy disk, is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 const RETRY_RECORD: Duration = Duration::from_millis(500);
 /// Tries to start a shim when the machine has no process to spare.
 const FORKS: u32 = 20;
 /// Shims of one run that may die before its work starts.
 const LAUNCHES: u32 = 3;
-/// A disk with less is full.
+/// A disk with less free room is full.
 const LEAST_ROOM: u64 = 1024 * 1024;
 
 /// The program of a shim: our own file, even when a newer agent has replaced it under its name.
 /// A test has none: its own file would run the tests again.
 const PROGRAM: &str = if cfg!(test) { "/dev/null" } else { "/proc/self/exe" };
 
-/// A wish to end a run.
+/// An order to end a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StopOrder {
     pub(crate) grace_ms: u64,
@@ -82,10 +82,10 @@ struct Inner {
     trash: Trash,
 }
 
-/// What the disk says about a run that nobody drives.
+/// The state on disk of a run without a driver.
 enum Found {
     Ended(Box<Finished>),
-    /// Nothing of it has happened.
+    /// The run has not begun.
     Fresh,
     Connected(UnixStream),
     Gone,
@@ -150,7 +150,7 @@ impl Runs {
             self.0
                 .stops
                 .send_modify(|stops| drop(stops.insert(run_id.to_owned(), order)));
-            // It may have ended in between, and nobody would take the order away again.
+            // The run may have ended in between, and the order would stay for ever.
             if self.0.ledger.has_finished(run_id) != Some(false) {
                 self.withdraw_stop(run_id);
             }
@@ -170,9 +170,8 @@ impl Runs {
         .await
     }
 
-    /// Does what begins with a record and goes on after it. The future of a command is dropped
-    /// when its sender hangs up, also between the two: a run that is promised and that nobody
-    /// drives would never end.
+    /// Runs a command to its end. Its future is dropped when its sender hangs up, perhaps between
+    /// the record and the driver: a promised run without a driver would never end.
     async fn whole(
         &self,
         work: impl Future<Output = Result<(), LedgerError>> + Send + 'static,
@@ -181,7 +180,7 @@ impl Runs {
         done.unwrap_or(Err(LedgerError::Closed))
     }
 
-    /// Lets go of the runs; they go on under their shims.
+    /// Detaches from the runs, which go on under their shims.
     pub(crate) async fn close(&self) {
         self.0.shutdown.cancel();
         self.0.drivers.close();
@@ -261,7 +260,7 @@ impl Runs {
             };
             launches += 1;
             if let Some(mut child) = child {
-                // Collected on the side: nobody waits for the kernel to take a shim apart.
+                // Reaped in the background, without waiting for the kernel.
                 let shutdown = self.0.shutdown.clone();
                 self.0.drivers.spawn(async move {
                     let _ = shutdown.run_until_cancelled(child.wait()).await;
@@ -322,7 +321,7 @@ impl Runs {
                     connection.set_nonblocking(true)?;
                     return Ok((UnixStream::from_std(connection)?, child));
                 }
-                // No process to spare: somebody is using up the machine, and may stop.
+                // No process to spare: other work is using up the machine, and may stop.
                 Err(error) if error.kind() == ErrorKind::WouldBlock && tries < FORKS => tries += 1,
                 Err(error) => return Err(error),
             }
@@ -443,7 +442,7 @@ mod tests {
     use super::*;
     use crate::daemon::reserve::Reserve;
 
-    /// Runs whose work has ended by the time they begin: no shim is needed.
+    /// A folder of runs whose work has ended already, so that no shim is needed.
     struct Bed {
         runs: Runs,
         ledger: Ledger,

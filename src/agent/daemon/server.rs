@@ -1,5 +1,5 @@
 //! The daemon itself: opens the home, takes up the runs, listens on the socket, and stops the
-//! machine when nobody cares for it.
+//! machine when its lease has run out.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -45,7 +45,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// A machine that did not stop is told again after this long.
 const STOP_AGAIN: Duration = Duration::from_mins(1);
 
-/// What the daemon is told when it starts.
+/// Options of the daemon.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The agent's folder.
@@ -131,7 +131,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
                 _ = terminated.recv() => {}
                 _ = interrupted.recv() => {}
             }
-            // Streams that follow something would keep the server up.
+            // Streams that follow a log or facts would keep the server up.
             stopping.cancel();
         })
         .await?;
@@ -145,7 +145,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
     runs.close().await;
     drop(runs);
     let _ = fs::remove_file(home.socket());
-    // The last ledger is gone: what was promised is written.
+    // The last ledger is gone: all promises are written.
     let _ = tokio::task::spawn_blocking(move || writer.join()).await;
     tracing::info!("the agent has stopped; runs go on under their shims");
     Ok(())
@@ -212,7 +212,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Lets in our own user and root, nobody else: a task must not command its agent.
+/// Admits only our own user and root: a Task must not command its agent.
 async fn accept(listener: UnixListener, connections: mpsc::Sender<std::io::Result<UnixStream>>) {
     let own = Uid::effective().as_raw();
     loop {
@@ -261,7 +261,7 @@ async fn stop_machine(command: Option<&str>) {
     let command = match command {
         Some(command) => command,
         None if machine::is_container() => {
-            // A container ends with its first process. One that ignores the signal ends when
+            // A container ends with its first process. A process that ignores the signal ends when
             // it has nothing left to wait for.
             let _ = kill(Pid::from_raw(1), Signal::SIGTERM);
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -292,7 +292,7 @@ mod tests {
     fn an_agent_that_is_not_root_asks_sudo_to_stop_the_machine_and_does_without_where_there_is_none() {
         assert_eq!(usual_stop(true), "shutdown -h now");
         for (sudo, expected) in [("return 0", ""), ("return 1", "plain -h now\n")] {
-            // What they are called does not matter to the shell that runs them.
+            // The name of the script does not matter to the shell that runs it.
             let script = format!(
                 "sudo() {{ [ \"$*\" = '-n shutdown -h now' ] && {sudo}; }}\n(eval '{}')",
                 usual_stop(false).replace("|| shutdown", "|| echo plain")

@@ -1,4 +1,4 @@
-//! The protocol's service: what the controller asks, answered from the ledger and the runs.
+//! The protocol's service: answers the controller from the ledger and the runs.
 
 use std::{
     fs::File,
@@ -37,7 +37,7 @@ use crate::protocol::{
 const FACTS: usize = 64;
 /// Chunks under way to a slow reader.
 const CHUNKS: usize = 4;
-/// How soon new output is seen by a reader that follows.
+/// How soon a following reader sees new output.
 const FOLLOW: Duration = Duration::from_millis(50);
 
 type Sending<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -114,7 +114,7 @@ impl Agent for Service {
             ))
         })?;
         let own = &self.0;
-        // Epochs begin at 1; with 0 asks somebody on the machine who is no leader.
+        // Epochs begin at 1; 0 is a local caller that is no leader.
         let (newest_epoch, epoch_proof) = if epoch == 0 {
             (0, String::new())
         } else {
@@ -173,20 +173,20 @@ impl Agent for Service {
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let mut newest = self.0.ledger.newest();
         let WatchRequest { since, mark_replay } = request.into_inner();
-        // A client that saw more than there is saw another life of this agent: it gets everything.
+        // A client whose cursor is ahead of ours followed an earlier agent: it gets everything.
         let since = Some(since)
             .filter(|since| *since <= *newest.borrow())
             .unwrap_or(0);
         let (facts, stream) = mpsc::channel(FACTS);
         let own = self.0.clone();
         let mut reclaim = own.reclaim.clone();
-        // What is known by now is news to a client that comes now.
+        // A present notice is news to a new client.
         reclaim.mark_changed();
         tokio::spawn(async move {
             let send = async {
                 let mut since = since;
-                // Looked at before the facts: what has no fact by now may get one meanwhile, and
-                // is then told twice, but never not at all.
+                // Read before the facts: a run without a fact may get one meanwhile, and is then
+                // told twice, but never not at all.
                 let mut replayed = mark_replay.then(|| Replayed {
                     accepted: own.ledger.not_started(),
                 });
@@ -282,8 +282,8 @@ impl Agent for Service {
             orphan_timeout_ms,
             installation,
         } = request.into_inner();
-        // A leader with an older epoch of ours commands nothing here, and cares all the same:
-        // after a restore this machine must not stop itself before a person has decided.
+        // A leader of our installation with an older epoch commands nothing here, but renews the
+        // lease: after a restore this machine must not stop itself before a person has decided.
         if !self.0.ledger.is_ours(&installation)? {
             self.0.ledger.admit(epoch).await?;
         }
@@ -312,7 +312,7 @@ impl Agent for Service {
 }
 
 impl Service {
-    /// The chunks that `send` sends, until it ends or this daemon does.
+    /// The chunks of `send`, until it or this daemon ends.
     fn sending<F>(&self, send: impl FnOnce(Chunks) -> F) -> Sending<Chunk>
     where
         F: Future<Output = Result<(), Status>> + Send + 'static,
@@ -330,9 +330,9 @@ impl Service {
 
 type Chunks = mpsc::Sender<Result<Chunk, Status>>;
 
-/// Sends a log from an offset on; with `follow` until its run has ended. A reader that knows no
-/// gaps gets what stands before the first one. A run that is forgotten meanwhile ends the stream with
-/// an error: its end would say that all of the log was sent.
+/// Sends a log from an offset on; with `follow` until its run has ended. A reader that knows no gaps
+/// gets the part before the first gap. A run that is forgotten meanwhile ends the stream with an
+/// error: an orderly end would say that all of the log was sent.
 async fn send_log(
     own: &Inner,
     run_id: &str,
@@ -345,7 +345,7 @@ async fn send_log(
     let mut reader = LogReader::new(own.home.run(run_id));
     loop {
         newest.mark_unchanged();
-        // Asked before reading: what an ended run wrote is there by then.
+        // Asked before reading: by then all output of an ended run is there.
         let ended = own.ledger.has_finished(run_id).unwrap_or_default();
         loop {
             let (back, read) = off_thread(move || {
@@ -369,7 +369,7 @@ async fn send_log(
                 return Ok(());
             }
         }
-        // Files go after the record. So of a run that is known now, all was there to be read.
+        // Files are deleted after the record, so the log of a run that is known now was complete.
         if own.ledger.has_finished(run_id).is_none() {
             return Err(not_found(run_id));
         }
@@ -446,8 +446,8 @@ fn with_small_files(home: &Home, run_id: &str, mut finished: Finished) -> Finish
     finished
 }
 
-/// Where work shares the agent's user, it may have written about its end itself, as it liked. A
-/// controller ends a machine that tells what cannot be, so nothing of that is passed on.
+/// Work that shares the agent's user may have forged the record of its end. A controller ends a
+/// machine that sends impossible values, so they are bounded here.
 fn within_limits(finished: &mut Finished) {
     let Finished {
         ending: _,
@@ -480,8 +480,8 @@ fn within_limits(finished: &mut Finished) {
     }
 }
 
-/// A file that is small and as long as it was when its run ended, else nothing. A process that
-/// outlived the run may still have a result open and make it as long as it likes.
+/// The content of a small file that is as long as when its run ended, else nothing. A process that
+/// outlived the run may still have the result open and extend it.
 fn small_file(path: &std::path::Path, bytes: u64) -> Vec<u8> {
     let mut data = Vec::new();
     if bytes != 0

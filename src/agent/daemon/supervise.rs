@@ -32,20 +32,20 @@ use tonic::transport::{Channel, Endpoint};
 use super::{home::Home, machine, server::Options};
 use crate::protocol::{HelloReply, HelloRequest, agent_client::AgentClient, version};
 
-/// In which the socket must answer: a machine that is busy with something else (an image that
-/// is unpacked, a hundred neighbours that start) is slow, not broken.
+/// Time for the socket to answer: a busy machine (an image is unpacked, a hundred neighbours start)
+/// is slow, not broken.
 const READY: Duration = Duration::from_secs(45);
 const ANSWER: Duration = Duration::from_secs(10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-/// Shorter than a start waits for the socket, so that it sees the next attempt.
+/// Shorter than [`READY`], so that a start sees the next attempt.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
-/// A daemon that lived this long did not die of its start.
+/// A daemon that lived this long started well.
 const STEADY: Duration = Duration::from_mins(1);
 
-/// What became of a start.
+/// The outcome of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartOutcome {
-    /// It was started.
+    /// The agent was started.
     Started,
     /// This very agent runs already.
     AlreadyRunning,
@@ -53,8 +53,8 @@ pub enum StartOutcome {
     OlderKept,
 }
 
-/// Starts the agent in the background and returns when its socket answers. It starts without
-/// the variables in `hide`: what does not reach it cannot reach what it starts.
+/// Starts the agent in the background and returns when its socket answers. It starts without the
+/// variables in `hide`, so its children do not get them either.
 pub(super) async fn start(options: &Options, hide: &[String]) -> anyhow::Result<StartOutcome> {
     let deadline = Instant::now() + READY;
     let digest = machine::digest()?;
@@ -91,7 +91,7 @@ pub(super) async fn start(options: &Options, hide: &[String]) -> anyhow::Result<
     }
 }
 
-/// Asks the agent of a home who it is; `None` where nobody answers.
+/// Asks the agent of a home for its identity; `None` where none answers.
 async fn hello(home: &Home) -> Option<HelloReply> {
     let ask = async {
         let mut agent = AgentClient::new(connect(home).await.ok()?);
@@ -161,7 +161,7 @@ fn spawn_supervisor(options: &Options, hide: &[String]) -> anyhow::Result<std::p
     Ok(child)
 }
 
-/// The supervisor's lock, where nobody holds it.
+/// The supervisor's lock, if it is free.
 fn supervisor_lock(home: &Home) -> anyhow::Result<Option<File>> {
     let file = OpenOptions::new()
         .read(true)
@@ -246,13 +246,14 @@ fn spawn_daemon(arguments: &[String]) -> anyhow::Result<Pid> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// Somebody wants the agent to end.
+    /// A signal asked the agent to end.
     Asked,
     Died,
 }
 
-/// One life of the daemon. One that could not even start, on a machine without room for another
-/// process, is one that died: nobody would start the next one, or stop the machine, if we ended.
+/// One life of the daemon. A daemon that could not even start, on a machine without room for
+/// another process, counts as one that died: if we ended, nothing would start the next one or stop
+/// the machine.
 fn live(
     spawned: anyhow::Result<Pid>,
     attend: impl FnOnce(Pid) -> anyhow::Result<Ended>,
@@ -266,7 +267,7 @@ fn live(
     }
 }
 
-/// Waits for the end of the daemon; passes on the wish to end.
+/// Waits for the end of the daemon; passes a request to end on to it.
 fn attend(signals: &SignalFd, daemon: Pid) -> anyhow::Result<Ended> {
     let mut asked = false;
     loop {
@@ -299,7 +300,7 @@ fn sleep(signals: &SignalFd, time: Duration) -> anyhow::Result<Ended> {
     while let left = until.saturating_duration_since(Instant::now())
         && !left.is_zero()
     {
-        // What a dead daemon left comes to us, and takes up room that the next one needs.
+        // Children of a dead daemon become ours, and take up room that the next one needs.
         while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
             waitpid(None, Some(WaitPidFlag::WNOHANG))
         {}

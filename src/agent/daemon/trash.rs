@@ -2,9 +2,9 @@
 //! of files, folders it made read-only, or folders in folders a hundred thousand deep. A folder
 //! first moves aside, so its name is free at once, and a half-deleted one is never taken for a run.
 //!
-//! What is in such a folder is its user's, who may still have a process that changes it. So
-//! folders are used by their open handles, links are never followed, and what is deep is not
-//! descended into: a folder inside of a folder moves up into the trash, which is ours.
+//! The content of such a folder is its user's, who may still have a process that changes it. So
+//! folders are used by their open handles, links are never followed, and deletion does not descend:
+//! a folder inside of a folder moves up into the trash, which is ours.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ use super::home::Home;
 /// Entries of one folder that are looked at before the others have their turn.
 const TURN: usize = 100_000;
 
-/// The way to the thread that deletes; it ends when this is dropped.
+/// Handle of the thread that deletes, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Trash {
     folder: PathBuf,
@@ -54,12 +54,12 @@ impl Names {
 }
 
 impl Trash {
-    /// Also throws away what a crash has left: folders of runs that nobody knows.
+    /// Also throws away folders of unknown runs, which a crash has left.
     pub(super) fn open(home: &Home, known: &BTreeSet<String>) -> io::Result<Self> {
         let folder = home.trash();
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let (wake, woken) = sync_channel::<()>(1);
-        // Names from before are not taken twice: the count starts at the time.
+        // The count starts at the time, so no earlier name is used again.
         let names = Names(Arc::new(AtomicU64::new(super::unix_ms() << 16)));
         let (sweep, sweep_names) = (folder.clone(), names.clone());
         std::thread::Builder::new().name("trash".into()).spawn(move || {
@@ -125,7 +125,7 @@ impl Swept {
     fn count(&mut self, result: nix::Result<()>) {
         match result {
             Ok(()) => self.deleted += 1,
-            // Somebody else was quicker, or fills it again.
+            // Another process was quicker, or fills it again.
             Err(Errno::ENOENT | Errno::ENOTEMPTY) => {}
             Err(error) => self.failed = Some(error),
         }
@@ -174,16 +174,16 @@ fn take_apart(inner: &File, trash: &File, names: &Names, swept: &mut Swept) {
     }
 }
 
-/// A folder in a folder, writable from now on. A link is none.
+/// Opens a folder in a folder and makes it writable; links are refused.
 fn open_up(folder: &File, name: &OsStr) -> nix::Result<File> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let inner = File::from(openat(folder, name, flags, Mode::empty())?);
-    // Where it cannot be, what is done in it next says so.
+    // If this fails, the next operation in the folder fails too.
     let _ = fs::set_permissions(by_handle(&inner), Permissions::from_mode(0o700));
     Ok(inner)
 }
 
-/// Leads to what is open, whatever its name is by now.
+/// A path to an open file, whatever its name is by now.
 fn by_handle(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -233,7 +233,7 @@ mod tests {
         assert!(emptied(&trash));
         assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o777, 0o511);
         assert_eq!(fs::read(outside.join("file")).unwrap(), b"mine");
-        // Also when a folder becomes a link after it was looked at.
+        // Also when a folder becomes a link after the look.
         let open = File::open(folder.path()).unwrap();
         symlink(&outside, folder.path().join("late")).unwrap();
         open_up(&open, OsStr::new("late")).unwrap_err();
@@ -245,7 +245,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let trash = folder.path().join("trash");
         fs::create_dir(&trash).unwrap();
-        // As deep as a path may be, and that moved into the next one, again and again.
+        // As deep as a path may be, moved into the next such folder, again and again.
         let part: PathBuf = std::iter::repeat_n("d", 1000).collect();
         let next = trash.join("next");
         for _ in 0..100 {

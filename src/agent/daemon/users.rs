@@ -16,14 +16,14 @@ pub(crate) struct User {
     pub(crate) groups: Vec<u32>,
 }
 
-/// The user named so, or of that number.
+/// The user of that name or number.
 pub(crate) fn find(name: &str) -> Option<User> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let group = std::fs::read_to_string("/etc/group").unwrap_or_default();
     parse(name, &passwd, &group)
 }
 
-/// The user this process is; it need not be in `/etc/passwd`, as in many containers.
+/// The user of this process; it may be missing in `/etc/passwd`, as in many containers.
 pub(crate) fn own() -> User {
     let (uid, gid) = (Uid::effective().as_raw(), Gid::effective().as_raw());
     find(&uid.to_string()).unwrap_or_else(|| User {

@@ -25,18 +25,18 @@ pub const ID_BYTES: usize = 128;
 /// Bytes of one [`Chunk`], at most.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Bytes of one [`Chunk`] as this agent sends them. A reader gives back what it may be sent when
-/// it has a whole one, so several are on their way at the same time.
+/// Bytes of one [`Chunk`] as this agent sends them. A reader gives window back for whole chunks
+/// only, so that smaller ones keep several on their way.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
-/// The last millisecond of the year 9999: what is later cannot be written as a time.
+/// The last millisecond of the year 9999: later times cannot be written.
 pub const LAST_MS: u64 = 253_402_300_799_999;
 
-/// Longest log or result that can be announced: of a log all is counted that a run printed, also
-/// what its machine did not keep, so the honest come far. Sums of two never overflow.
+/// Longest log or result that can be announced. A log counts all that a run printed, also bytes
+/// that its machine did not keep. Sums of two never overflow.
 pub const LONGEST: u64 = 1 << 60;
 
-/// Signals that there are.
+/// The highest signal.
 pub const LAST_SIGNAL: i32 = 64;
 
 /// Bytes of the message about the end of a run; one that was cut ends with `…` behind them.

@@ -1,4 +1,4 @@
-//! What a Pool costs, as its status says it.
+//! What a Pool costs, in its status.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! The accounts of the Providers: a client of each, and what it was made from.
+//! The accounts of the Providers: the client of each, and the objects that it was made from.
 
 use std::{
     collections::BTreeMap,
@@ -19,26 +19,26 @@ const TURN: Duration = Duration::from_secs(1);
 /// An account that answered at least once.
 #[derive(Clone)]
 pub struct Account {
-    /// Its client, behind the gate of what is held.
+    /// Its client, behind the gate that a hold after a restore closes.
     pub provider: Arc<dyn Provider>,
-    /// The same without that gate: for what a person decided after a restore.
+    /// The same client without that gate: for a person's decision after a restore.
     pub ungated: Arc<dyn Provider>,
-    /// What it was made from.
+    /// The objects that the client was made from.
     pub origin: Origin,
     /// Orders and returns under way at the same time; more wait for their turn.
     pub turns: Arc<Semaphore>,
 }
 
 impl Account {
-    /// A turn, if one comes soon; a caller that gets none must look again, for what it would order
-    /// or return may be wanted no longer.
+    /// A turn, if one comes soon; a caller without a turn must look again, since its order or
+    /// return may be outdated by then.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // Never closed, so there is no other error.
         timeout(TURN, self.turns.acquire()).await.ok()?.ok()
     }
 }
 
-/// What a client of an account was made from: with another one it is another client.
+/// The objects that a client was made from: when they change, a new client is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// UID of the Provider object: one of the same name may be another account.
@@ -50,7 +50,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of a Provider object as it is, and that version of its Secret.
+    /// The origin of a Provider object with that version of its Secret.
     pub fn of(provider: &ProviderObject, secret: &str) -> Self {
         Self {
             uid: provider.metadata.uid.clone().unwrap_or_default(),

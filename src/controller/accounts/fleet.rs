@@ -1,5 +1,5 @@
-//! The Machines of all Pools: what the watch shows, and what we just created and the
-//! watch has not shown yet.
+//! The Machines of all Pools: those in the watch, and new Machines that the watch has not shown
+//! yet.
 //!
 //! A Pool that plans on a cache that lags would order a machine twice, and two Pools
 //! that plan at once would pass a Provider's limit together. So a Machine is reserved
@@ -42,15 +42,15 @@ struct Inner {
     recorded: Recorded,
 }
 
-/// UIDs of Machines that were on record at any time: a machine of one of them lost its record and
-/// is no machine that this cluster has forgotten.
+/// UIDs of Machines that were on record at any time: a machine with such a UID lost its record, but
+/// this cluster has not forgotten it.
 #[derive(Default)]
 struct Recorded {
     known: HashSet<String>,
     in_order: VecDeque<String>,
 }
 
-/// So many UIDs are remembered; UIDs of Machines that went long ago are dropped first.
+/// Most UIDs that are remembered; the oldest are dropped first.
 const RECORDED: usize = 50_000;
 
 impl Recorded {
@@ -78,13 +78,13 @@ pub struct Reserved {
     pub slot: u32,
     /// Its attempt.
     pub attempt: u32,
-    /// Where it is ordered.
+    /// The place where it is ordered.
     pub place: Place,
     /// On which market.
     pub market: Market,
     /// Name of its accelerator; `""` without one.
     pub accelerator: String,
-    /// USD per hour, as much as it may come to cost.
+    /// Most USD per hour that it may cost.
     pub hourly: Decimal,
     /// Since when.
     pub since: Instant,
@@ -111,7 +111,7 @@ impl Reserved {
 
 impl Fleet {
     /// The Machines of that installation: Machines of another one, as in a copy of a cluster, are
-    /// nobody's here.
+    /// left out.
     pub fn of(cluster: &str, unnamed: &str) -> Self {
         Self {
             installation: Some((cluster.to_owned(), unnamed.to_owned())),
@@ -149,8 +149,8 @@ impl Fleet {
     }
 
     /// The API server answered that a Machine is being deleted, which the watch may not have shown
-    /// yet: who plans in between gives it up once and not twice. One that is not known any more,
-    /// or is known under another UID, stays so.
+    /// yet: a plan in between does not give it up again. A Machine that is not known any more, or
+    /// has another UID now, stays so.
     pub fn note_deletion(&self, machine: Machine) {
         let Some(name) = &machine.metadata.name else {
             return;
@@ -184,7 +184,8 @@ impl Fleet {
     }
 
     /// The watch began anew with this complete list, which appears at once: a plan that saw half
-    /// of it would order the other half again. Reservations stay: they may be younger.
+    /// of it would order the other half again. Reservations stay: they may be younger than the
+    /// list.
     pub fn replace(&self, machines: &[Arc<Machine>]) {
         let mut pools: HashMap<String, BTreeMap<String, Arc<Machine>>> = HashMap::new();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +257,7 @@ impl Fleet {
     }
 
     /// Reserves Machines that are about to be created; `false`, and nothing is reserved,
-    /// when that would pass a limit: another plan was faster since it was planned.
+    /// when that would pass a limit: another plan was faster.
     /// `limits` are the limits of each Provider, by name.
     pub fn reserve(
         &self,

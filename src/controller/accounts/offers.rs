@@ -16,7 +16,7 @@ pub struct Offers(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     shelves: BTreeMap<String, Shelf>,
-    /// Grows with each change of any of them.
+    /// Grows with each change of an Offer.
     version: u64,
 }
 
@@ -25,7 +25,7 @@ struct Shelf {
     offers: BTreeMap<String, Arc<Offer>>,
     /// When it changed last.
     version: u64,
-    /// Made from that version.
+    /// The index, with the version that it was made from.
     index: Option<(u64, Arc<OfferIndex>)>,
 }
 

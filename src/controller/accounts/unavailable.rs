@@ -1,5 +1,5 @@
-//! Offers and Providers that had no capacity lately, shared by all Pools. What counts, and how
-//! long, [`skyward_planner::accounts::unavailable`] decides.
+//! Offers and Providers that refused orders lately, shared by all Pools.
+//! [`skyward_planner::accounts::unavailable`] decides which refusals count, and how long.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use skyward_api::provider::BarredOffer;
 use skyward_planner::accounts::unavailable::{Unavailable, UnavailableOfferings};
 
-/// What this process knows to be unavailable, shared.
+/// The refusals that this process knows, shared.
 #[derive(Debug, Default)]
 pub struct UnavailableCache(Mutex<Arc<UnavailableOfferings>>);
 
@@ -31,8 +31,7 @@ impl UnavailableCache {
         }
     }
 
-    /// A Provider has other settings or credentials, with which it may say something else of the
-    /// account, its rights and quotas, and of orders.
+    /// Forgets the refusals of a Provider whose settings or credentials changed.
     pub fn forget(&self, provider: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::make_mut(&mut known).forget(provider);

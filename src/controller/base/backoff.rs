@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-/// How often in a row something failed, for each object: when to try again, and when to
-/// say so. Bounded by the number of objects.
+/// Failures in a row of each object: when to try again, and when to log. Bounded by the number of
+/// objects.
 #[derive(Debug)]
 pub struct Backoff<K>(Mutex<HashMap<K, u32>>);
 
@@ -20,7 +20,7 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Eq + Hash> Backoff<K> {
-    /// It failed again; how often in a row.
+    /// Counts a failure; answers how many there are in a row.
     pub fn failed(&self, key: K) -> u32 {
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key).or_default();
@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Backoff<K> {
         *count
     }
 
-    /// It succeeded, or is gone.
+    /// Forgets an object that succeeded or is gone.
     pub fn succeeded<Q>(&self, key: &Q)
     where
         K: Borrow<Q>,

@@ -1,4 +1,4 @@
-//! Tells every subscriber what changed: each has a [`WorkQueue`] of its own, which coalesces.
+//! Publishes changes to every subscriber: each has a [`WorkQueue`] of its own, which coalesces.
 
 use std::{
     hash::Hash,
@@ -27,8 +27,8 @@ pub enum Change {
     Offers(String),
 }
 
-/// Tells every subscriber. As [`Broadcast<Change>`] of the context: what the watches
-/// of [`crate::caches::Caches`] saw, after the cache has it.
+/// Publishes to every subscriber. The context's [`Broadcast<Change>`] has the changes that the
+/// watches of [`crate::caches::Caches`] saw, after the cache has them.
 #[derive(Clone, Debug)]
 pub struct Broadcast<C = Change>(Arc<Mutex<Subscribers<C>>>);
 
@@ -41,8 +41,8 @@ impl<C> Default for Broadcast<C> {
 }
 
 impl<C: Clone + Eq + Hash + Send + 'static> Broadcast<C> {
-    /// From now on, every change; each at least once after it happened. Objects that are
-    /// there already are not repeated: read the caches after subscribing.
+    /// A queue of every change from now on, each at least once after it happened. Existing objects
+    /// are not repeated: read the caches after subscribing.
     pub fn subscribe(&self) -> Arc<WorkQueue<C>> {
         let wakeups = WorkQueue::new();
         self.0
@@ -52,7 +52,7 @@ impl<C: Clone + Eq + Hash + Send + 'static> Broadcast<C> {
         wakeups
     }
 
-    /// Tells all.
+    /// Publishes a change.
     pub fn publish(&self, change: &C) {
         self.0
             .lock()

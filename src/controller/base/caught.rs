@@ -1,18 +1,18 @@
-//! Runs something to its end, and makes a panic in it an error.
+//! Runs a future to its end, and makes a panic in it an error.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
 use skyward_api::condition::cut;
 
-/// Most characters of what a panic says that are logged.
+/// Most characters of a panic's message that are logged.
 const SAID: usize = 500;
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked(pub(crate) String);
 
-/// Runs something to its end; a panic in it is an error.
+/// Runs a future to its end; a panic in it is an error.
 pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     AssertUnwindSafe(work)
         .catch_unwind()

@@ -1,8 +1,8 @@
-//! The ground floor: what every room of the controller may use. Nothing here knows a room above.
+//! The ground floor: what every room of the controller may use. Nothing here uses another room.
 //!
-//! - [`queue`]: keys of objects to look at; [`broadcast`]: what the watches saw, to all who asked;
-//!   [`backoff`]: how long to wait after failures in a row;
-//!   [`caught`]: panics as errors.
+//! - [`queue`]: keys of objects to look at; [`broadcast`]: changes that the watches saw, for all
+//!   subscribers; [`backoff`]: how long to wait after failures in a row; [`caught`]: panics as
+//!   errors.
 
 pub mod backoff;
 pub mod broadcast;

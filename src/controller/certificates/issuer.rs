@@ -1,12 +1,11 @@
-//! Which certificates of our own are made, when; and how they are made.
+//! Which of our own certificates are made, when and how.
 //!
-//! One authority signs four leaves: the aggregated API's (the Kubernetes API server trusts
-//! it through the APIService's caBundle), the data endpoint's, that endpoint's client's, and
-//! that of the metrics. Each process has a Secret with its own leaves and no others.
-//! Authorities last ten years, leaves ninety days. [`plan`] decides from what the Secrets
-//! hold and the time; [`issue`] carries it out. An authority is replaced with overlap: the
-//! next one is trusted everywhere before it signs anything, and the one before stays trusted
-//! until nothing of it can be in use.
+//! One authority signs four leaves: for the aggregated API (the Kubernetes API server trusts it
+//! through the APIService's caBundle), for the data endpoint, for that endpoint's client, and for
+//! the metrics. Each process has a Secret with its own leaves and no others. Authorities last ten
+//! years, leaves ninety days. [`plan`] decides from the Secrets and the time; [`issue`] carries the
+//! plan out. An authority is replaced with overlap: the next authority is trusted everywhere before
+//! it signs anything, and the previous one stays trusted until none of its leaves can be in use.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +26,7 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(24 * 3650);
 /// A new authority is made when the present one has this left.
 const AUTHORITY_RENEWAL: SignedDuration = SignedDuration::from_hours(24 * 365);
-/// A new authority signs only after this, when everybody trusts it (readers look every 30 s).
+/// A new authority signs only after this, when all clients trust it (they look every 30 s).
 const AUTHORITY_SPREAD: SignedDuration = HOUR;
 /// An authority that signs no more is trusted for this long.
 const AUTHORITY_LEAVES: SignedDuration = DAY;
@@ -35,7 +34,7 @@ const AUTHORITY_LEAVES: SignedDuration = DAY;
 const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// A leaf is made anew when it has this left.
 const LEAF_RENEWAL: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// Certificates are valid from a little before: clocks differ.
+/// Certificates are valid from this long before: clocks differ.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// Name of the Service through which metrics are read.
@@ -50,11 +49,11 @@ pub(crate) mod authority {
     pub(crate) const CERTIFICATE: &str = "ca.crt";
     /// Its key.
     pub(crate) const KEY: &str = "ca.key";
-    /// The one that will sign after it.
+    /// The authority that will sign next.
     pub(crate) const NEXT_CERTIFICATE: &str = "next.crt";
     /// Its key.
     pub(crate) const NEXT_KEY: &str = "next.key";
-    /// The one that signed before it.
+    /// The authority that signed before.
     pub(crate) const PREVIOUS_CERTIFICATE: &str = "previous.crt";
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Where a leaf belongs, and where it must not be.
+    /// The Secret that a leaf belongs to, and the one where it must not be.
     fn places(&mut self, leaf: Leaf) -> (&mut Data, &mut Data) {
         match leaf {
             Leaf::Api | Leaf::Client => (&mut self.apiserver, &mut self.controller),
@@ -132,11 +131,11 @@ impl Leaf {
 pub(crate) struct Plan {
     /// About the authority.
     pub(crate) authority: Authority,
-    /// Leaves to make, with the authority as it is afterwards.
+    /// Leaves to make, signed after the step of the authority.
     pub(crate) leaves: BTreeSet<Leaf>,
-    /// The list of trusted authorities in the Secrets is to be written anew.
+    /// Whether the list of trusted authorities in the Secrets is to be written anew.
     pub(crate) bundle: bool,
-    /// A Secret holds a leaf of another process: an earlier version kept all in one.
+    /// Whether a Secret holds a leaf of another process: an earlier version kept all leaves in one.
     pub(crate) tidy: bool,
 }
 
@@ -146,13 +145,13 @@ pub(crate) enum Authority {
     /// Nothing.
     #[default]
     Keep,
-    /// There is none (or none that works): make one that signs at once.
+    /// There is no working authority: make one that signs at once.
     Create,
-    /// Make the next one; it is trusted, but signs nothing yet.
+    /// Make the next authority; it is trusted, but signs nothing yet.
     Prepare,
-    /// The next one signs from now on; the present one stays trusted.
+    /// The next authority signs from now on; the present one stays trusted.
     Promote,
-    /// The one before is trusted no more.
+    /// The previous authority is trusted no more.
     Forget,
 }
 
@@ -246,8 +245,8 @@ struct Facts {
     names: BTreeSet<String>,
 }
 
-/// Of a certificate with its key; `None` when there is none, or it cannot be read, or they
-/// do not belong together.
+/// Reads a certificate with its key; `None` when one is missing or unreadable, or when they do not
+/// belong together.
 fn facts(data: &Data, certificate: &str, private_key: &str) -> Option<Facts> {
     use x509_parser::extensions::ParsedExtension;
     let key_pair = KeyPair::from_pem(std::str::from_utf8(data.get(private_key)?).ok()?).ok()?;
@@ -370,7 +369,8 @@ fn named(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams 
 }
 
 fn new_authority(now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
-    // Each has a name of its own, so that chains are never ambiguous while two are trusted.
+    // Each authority has a name of its own, so that chains are never ambiguous while two are
+    // trusted.
     let mut params = named(
         &format!("Skyward authority {}", now.as_second()),
         now,

@@ -1,5 +1,5 @@
 //! Our certificates in the cluster: reads the Secrets, carries out [`crate::certificates::issuer::plan`],
-//! and tells the Kubernetes API server whom to trust (caBundle of the APIService).
+//! and tells the Kubernetes API server which authorities to trust (caBundle of the APIService).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -62,7 +62,7 @@ async fn call<T>(
     }
 }
 
-/// Makes and renews what is due; answers the controller's own leaves as they are now.
+/// Makes and renews the certificates that are due; answers with the controller's own leaves.
 pub(crate) async fn refresh(client: &Client, namespace: &str, now: Timestamp) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let (authority_object, authority) = read(&api, AUTHORITY_SECRET).await?;
@@ -80,8 +80,8 @@ pub(crate) async fn refresh(client: &Client, namespace: &str, now: Timestamp) ->
     tracing::info!(?plan, "certificates are made or renewed");
     let before = secrets.clone();
     issuer::issue(&plan, &mut secrets, namespace, now)?;
-    // The authority first: leaves of an authority that nobody has are worth nothing, while
-    // missing leaves are seen and made by the next plan.
+    // The authority first: leaves of an unpublished authority are worth nothing, while the next
+    // plan makes missing leaves.
     for (name, object, old, new) in [
         (
             AUTHORITY_SECRET,
@@ -155,7 +155,8 @@ async fn read(api: &Api<Secret>, name: &str) -> Result<(Option<Secret>, Data), E
     ))
 }
 
-/// Writes over exactly what was read: the faster writer wins, and the next plan sees it.
+/// Writes with the version that was read: the faster writer wins, and the next plan sees its
+/// Secret.
 async fn write(api: &Api<Secret>, name: &str, old: Option<Secret>, data: Data) -> Result<(), Error> {
     let data = data
         .into_iter()

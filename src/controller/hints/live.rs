@@ -1,9 +1,8 @@
 //! Where Tasks run at this moment, for clients that read a log while it is written.
 //!
-//! A new leader learns it bit by bit: each dispatcher takes up the Tasks of its Pool. Until
-//! all have, a Task that no dispatcher has taken up may still be on a machine: its log
-//! must not be taken for complete. After that, a run that is not here is in the store, or not
-//! there yet.
+//! A new leader learns this bit by bit: each dispatcher takes up the Tasks of its Pool. Until all
+//! have, a Task that is missing here may still run on a machine: its log must not be taken for
+//! complete. After that, a run that is missing here is in the store, or has not begun.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,13 +18,12 @@ pub struct Live(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     runs: HashMap<String, Vec<LiveRun>>,
-    /// Pools whose Tasks are not all taken up; `None` = which those are is not known yet.
+    /// Pools whose Tasks are not all taken up; `None` = not known yet.
     pending: Option<BTreeSet<Key>>,
 }
 
 impl Live {
-    /// The runs of a Task, in order of rank; none when it does not run. `None` = that is
-    /// not known yet.
+    /// The runs of a Task, in order of rank; empty when it does not run. `None` = not known yet.
     pub fn lookup(&self, task_uid: &str) -> Option<Vec<LiveRun>> {
         let known = self.known();
         match known.runs.get(task_uid) {

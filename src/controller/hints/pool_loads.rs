@@ -19,14 +19,13 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::base::{broadcast::Broadcast, queue::WorkQueue};
 
-/// How long a Pool's status may name numbers of Tasks that are no longer true.
+/// How long a Pool's status may show outdated numbers of Tasks.
 pub const NUMBERS: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Known {
     load: PoolLoad,
-    /// The numbers of Tasks that the Pool's status was found to say although others are true, and
-    /// since when.
+    /// The outdated numbers of Tasks in the Pool's status, and since when.
     outdated: Option<((u32, u32), Instant)>,
 }
 
@@ -49,7 +48,7 @@ impl Default for PoolLoads {
 }
 
 impl PoolLoads {
-    /// A dispatcher says what it knows. Readers are woken only when it differs.
+    /// Publishes a dispatcher's load. Readers are woken only when it changed.
     pub fn publish(&self, pool: &Key, load: PoolLoad) {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let old = pools.get(pool);
@@ -65,9 +64,9 @@ impl PoolLoads {
         }
     }
 
-    /// Whether it is worth a write that a Pool's status says these numbers of Tasks, running and
-    /// waiting: others have been true for a while. What comes and goes between two looks costs
-    /// nothing, and numbers that never rest are written once each [`NUMBERS`].
+    /// Whether the numbers of Tasks, running and waiting, in a Pool's status have been outdated for
+    /// long enough to be rewritten. Changes that come and go between two looks cost nothing, and
+    /// numbers that never rest are written once each [`NUMBERS`].
     pub fn outdates(&self, pool: &Key, told: (u32, u32)) -> bool {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = pools.get_mut(pool) else {
@@ -77,14 +76,14 @@ impl PoolLoads {
             known.outdated = None;
             return false;
         }
-        // What was just written has its own time.
+        // New numbers in the status begin a new wait.
         let outdated = known.outdated.filter(|(before, _)| *before == told);
         let (_, since) = *known.outdated.insert(outdated.unwrap_or((told, Instant::now())));
         since.elapsed() >= NUMBERS
     }
 
-    /// Pools of which something became known for the first time, or of which a machine
-    /// became idle: the code that gives up machines waits for that.
+    /// Pools whose load became known, or of which a machine became idle: the code that gives up
+    /// machines waits for that.
     pub fn subscribe_idle(&self) -> Arc<WorkQueue<Key>> {
         self.idle.subscribe()
     }
@@ -114,8 +113,8 @@ impl PoolLoads {
             .map(|known| known.load.runs.get(machine).copied().unwrap_or(0))
     }
 
-    /// Runs that are left on a Machine that was given up. None is left only when its
-    /// dispatcher knows that it was: one that does not may be giving it a run just now.
+    /// Runs that are left on a Machine that was given up. 0 only when its dispatcher knows that it
+    /// was given up: before that it may be giving the machine a run.
     pub fn runs_left_on(&self, pool: &Key, machine: &str) -> Option<u32> {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let load = &pools.get(pool)?.load;
@@ -188,7 +187,7 @@ mod tests {
         let idle = loads.subscribe_idle();
         loads.publish(&pool, load(0));
         let _first = idle.try_next();
-        // Found idle, given up, and in this moment perhaps given a run.
+        // The machine was found idle and given up; the dispatcher may just now give it a run.
         assert_eq!(loads.runs_left_on(&pool, "m"), None);
         let closed = |runs| PoolLoad {
             closed: BTreeSet::from(["m".to_owned()]),

@@ -1,10 +1,10 @@
-//! The claim to lead the cluster: which installation of the operator is the one that leads.
+//! The claim to lead the cluster: which installation of the operator leads.
 //!
 //! Our resources have no owner but the cluster, so two installations would both order the
 //! machines of every Pool. Each has its Lease in its own namespace; which of these Leases
 //! counts stands in an annotation of our own CRD `pools.skyward.dev`, which a user with rights
-//! in namespaces only cannot write. No other object is believed. Of the Lease that the claim
-//! names only one thing counts: that it changes. Its holder and its duration do not.
+//! in namespaces only cannot write. No other object is believed. The Lease that the claim names
+//! counts as alive while it changes; its holder and its duration are ignored.
 //!
 //! Each leader writes the claim once, with the resource version that it decided from, and
 //! the claim names its epoch. So when two leaders begin at the same time, or one comes back
@@ -43,12 +43,12 @@ pub const DEFINITION: &str = "pools.skyward.dev";
 pub const ANNOTATION: &str = "skyward.dev/leader";
 /// Longest claim that is read.
 const LONGEST: usize = 1024;
-/// A Lease that is not renewed for this many times the duration of our own is nobody's.
+/// A Lease that is not renewed for this many times the duration of our own has no leader.
 const PATIENCE: u32 = 4;
-/// A claim that is missing for this time is nobody's: its leader looks at least every 10 s, and
-/// writes it again.
+/// A claim that is missing for this long is free: its leader would look at least every 10 s and
+/// write it again.
 const MISSING: Duration = Duration::from_secs(15);
-/// No installation has had the time to lead by a definition that is younger.
+/// No installation has had the time to lead by a younger definition.
 const YOUNG: SignedDuration = SignedDuration::from_mins(1);
 /// Tries of a write that conflicts with other writes of the definition.
 const TRIES: u32 = 3;
@@ -94,7 +94,7 @@ pub(crate) struct Hindrance {
 /// What a look at the claim found.
 #[derive(Debug)]
 enum Look {
-    /// It is free, or ours.
+    /// The claim is free, or ours.
     Free(Box<PartialObjectMeta<CustomResourceDefinition>>),
     Hindered(Hindrance),
 }
@@ -110,15 +110,15 @@ pub(crate) enum Kept {
     Unknown(String),
 }
 
-/// Another installation's claim as it was last seen, and the version of its Lease.
+/// Another installation's claim as last seen, and the version of its Lease.
 #[derive(Debug)]
 struct Seen {
     what: (String, Option<String>),
-    /// When it was first seen like this.
+    /// When it was first seen in this form.
     since: Instant,
 }
 
-/// The claim, and what was seen of it.
+/// Reads and writes the claim, and remembers what it saw.
 pub(crate) struct Claims {
     client: Client,
     definitions: Api<CustomResourceDefinition>,
@@ -126,7 +126,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Has seen nothing yet. The client must not be fenced.
+    /// Starts without memory. The client must not be fenced.
     pub(crate) fn new(client: Client) -> Self {
         Self {
             definitions: Api::all(client.clone()),
@@ -205,7 +205,7 @@ impl Claims {
             return Ok(Look::Hindered(Hindrance { reason, rest }));
         };
         let Some(text) = annotation(&definition) else {
-            // The definition may have been replaced, under a leader that is well.
+            // The definition may have been replaced under a healthy leader.
             if self.seen.is_none() && !is_old(&definition, Timestamp::now()) {
                 return Ok(Look::Free(Box::new(definition)));
             }
@@ -218,7 +218,7 @@ impl Claims {
                     "the annotation {ANNOTATION} of the custom resource definition {DEFINITION} is missing; if another installation leads, it writes the annotation again, else this one leads in {} s at most",
                     MISSING.as_secs()
                 ),
-                // Looked at again soon: the claim may come back and get lost again in between.
+                // Looks again soon: the claim may come back and get lost again in between.
                 rest: rest.min(config.lease_duration / 5),
             }));
         };
@@ -254,7 +254,7 @@ impl Claims {
             .and_then(|lease| lease.resource_version()))
     }
 
-    /// How long the claim that stands there still counts, if it stays as it is.
+    /// How long the present claim still counts if it does not change.
     fn rest(&mut self, what: (String, Option<String>), patience: Duration, now: Instant) -> Duration {
         let since = match &self.seen {
             Some(seen) if seen.what == what => seen.since,

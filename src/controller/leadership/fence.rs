@@ -1,7 +1,7 @@
-//! What the controllers write to the API server passes the [`Fence`]: every request that
-//! changes something is refused once the Lease, as last renewed, has run out. Reads go
-//! through. The Lease itself is written with a client that is not fenced. Clients of clouds
-//! hold the same fence (`skyward_core::fence`); agents refuse an older epoch by themselves.
+//! All writes of the controllers to the API server pass the [`Fence`]: a request that changes
+//! something is refused once the Lease, as last renewed, has run out. Reads go through. The Lease
+//! itself is written with a client that is not fenced. Clients of clouds hold the same fence
+//! (`skyward_core::fence`); agents refuse an older epoch by themselves.
 
 use std::task::{Context, Poll};
 

@@ -5,9 +5,8 @@
 //! Pod, and takes over at once), and agents refuse the commands of an older epoch. Every
 //! write carries the resource version it was decided from, so two candidates can never
 //! both succeed. Another holder's time is measured by our own clock from when we last
-//! saw the record change: clocks of two machines are never compared. What is written while
-//! the Lease is held goes through the [`Fence`]; which installation's Lease counts is said by
-//! the [`crate::leadership::claim`].
+//! saw the record change: clocks of two machines are never compared. Writes of the holder pass the
+//! [`Fence`]; [`crate::leadership::claim`] says which installation's Lease counts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,11 +41,11 @@ pub const DATA_ADDRESS: &str = "skyward.dev/data-address";
 /// What to do about the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nobody has made it yet: make it, with this epoch.
+    /// The Lease does not exist: make it, with this epoch.
     Create(i32),
     /// Take it, with this epoch.
     Take(i32),
-    /// Another holds it; look again after this long.
+    /// Another process holds it; look again after this long.
     Wait(Duration),
 }
 
@@ -165,7 +164,7 @@ async fn step(
     claims: &mut Claims,
     seen: &mut Option<(String, Instant)>,
 ) -> Result<Step, kube::Error> {
-    // Before the Lease: one that is held says that its holder leads or is about to.
+    // Checked before the Lease is taken: a held Lease says that its holder leads or is about to.
     if let Some(hindrance) = claims.hindrance(config).await? {
         return Ok(Step::Hindered(hindrance));
     }
@@ -256,8 +255,8 @@ async fn look(
     }
 }
 
-/// Epoch of a Lease made anew. Agents refuse every epoch below the newest they saw, also
-/// that of a Lease somebody deleted: so it is not 1 but the seconds since 2020, which no
+/// Epoch of a Lease made anew. Agents refuse every epoch below the newest that they saw, also after
+/// somebody deleted the Lease: so the first epoch is not 1 but the seconds since 2020, which no
 /// Lease that grew by one with each leader has passed.
 fn first_epoch(now: Timestamp) -> i32 {
     const START: i64 = 1_577_836_800;
@@ -305,7 +304,7 @@ fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject
 fn hold(api: Api<LeaseObject>, config: Arc<Config>, claims: Claims, fence: Fence, taken: Box<Taken>) -> Held {
     let epoch = epoch_of(&taken.object);
     let (lost, stop) = (CancellationToken::new(), CancellationToken::new());
-    // Not longer, however long the claim took.
+    // Counted from the request for the Lease, however long the claim took.
     fence.open_until(taken.sent + config.lease_duration);
     let renewal = Renewal {
         api: api.clone(),
@@ -326,7 +325,7 @@ fn hold(api: Api<LeaseObject>, config: Arc<Config>, claims: Claims, fence: Fence
 }
 
 impl Held {
-    /// Its process dies: nothing is renewed, and nothing released.
+    /// The process dies: nothing is renewed or released.
     #[cfg(test)]
     pub(crate) fn die(self) {
         self.renewer.abort();
@@ -342,7 +341,7 @@ impl Held {
     }
 }
 
-/// Gives the Lease back, as it was last written.
+/// Gives the Lease back, from its last written version.
 async fn release(api: &Api<LeaseObject>, mut object: LeaseObject) {
     if let Some(spec) = object.spec.as_mut() {
         spec.holder_identity = None;
@@ -366,8 +365,8 @@ async fn release(api: &Api<LeaseObject>, mut object: LeaseObject) {
     }
 }
 
-/// Whether the Lease, read anew, is that of this process in this epoch. The client need not
-/// be fenced: it reads.
+/// Whether the Lease, read anew, is held by this process in this epoch. The client need not be
+/// fenced, since it only reads.
 pub async fn is_still_ours(client: &Client, config: &Config, epoch: u64) -> Result<bool, kube::Error> {
     let api: Api<LeaseObject> = Api::namespaced(client.clone(), &config.namespace);
     let lease = deadline(config, api.get_opt(LEASE)).await?;
@@ -375,14 +374,14 @@ pub async fn is_still_ours(client: &Client, config: &Config, epoch: u64) -> Resu
     Ok(lease.is_some_and(|lease| renewal::is_ours(&lease, &config.identity, epoch)))
 }
 
-/// Writes an epoch into our own Lease, so that the next leader takes one above it. This
-/// leadership is over with that: the Lease says another epoch than this process leads with.
+/// Writes an epoch into our own Lease, so that the next leader takes one above it. That ends this
+/// leadership: the Lease's epoch is no longer this process's.
 pub async fn raise_epoch(client: &Client, config: &Config, ours: u64, epoch: u64) -> Result<(), kube::Error> {
     let api: Api<LeaseObject> = Api::namespaced(client.clone(), &config.namespace);
     let narrow = |epoch: u64| i32::try_from(epoch).unwrap_or(i32::MAX - 1);
     let mut lease = deadline(config, api.get(LEASE)).await?;
     if !renewal::is_ours(&lease, &config.identity, narrow(ours)) {
-        // Its renewal finds that out as well.
+        // The renewal finds that out as well.
         return Err(kube::Error::Service("the Lease is not ours any more".into()));
     }
     lease.metadata.managed_fields = None;
@@ -398,7 +397,7 @@ pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// One call of the election, or some that belong together, in the time that it has.
+/// One or more calls of the election, with their deadline.
 pub(crate) async fn deadline<T>(
     config: &Config,
     call: impl Future<Output = Result<T, kube::Error>>,

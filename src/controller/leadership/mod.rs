@@ -2,8 +2,8 @@
 //!
 //! - [`lease`]: the Lease that replicas of one installation compete for, and its epoch.
 //! - [`claim`]: which installation of the cluster leads, where there are several.
-//! - [`fence`]: what is written passes it, and it is open only while this process leads.
-//! - [`step_down`]: settles doubts whether this process leads still.
+//! - [`fence`]: all writes pass it, and it is open only while this process leads.
+//! - [`step_down`]: settles doubts whether this process still leads.
 
 pub mod claim;
 pub mod fence;

@@ -1,7 +1,7 @@
 //! Settles doubts whether this process leads.
 //!
 //! An agent that refuses our epoch may obey a newer leader, or lie: a user with root on its
-//! machine can make it answer anything. So its word is a reason to look and nothing else. The
+//! machine can make it answer anything. So its refusal is only a reason to look. The
 //! Lease is read, once for all agents that refuse within some seconds: if it is ours, the
 //! leader goes on, and that Machine alone is out of use; if not, `runtime.rs` ends the process.
 
@@ -40,7 +40,7 @@ impl StepDown {
     {
         loop {
             self.0.doubted.notified().await;
-            // Doubts from here on are settled by a later look.
+            // A later look settles doubts from here on.
             let Some(by) = self.by().take() else { continue };
             match is_ours().await {
                 Ok(true) => tracing::debug!(by, "an agent refuses our epoch, and the Lease is ours"),

@@ -1,6 +1,6 @@
-//! What the bootstrap of a Machine printed: that of one that is prepared now, from its session, else
-//! of one that failed, from the store, where it is its Pool's. The Machine itself is gone by then,
-//! so its Pool is found by its name.
+//! The output of a Machine's bootstrap: from the session while the machine is prepared, else from
+//! the store, under its Pool, when it failed. The Machine itself is gone by then, so its name leads
+//! to the Pool.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use skyward_store::{Error, Store};
 
 /// Sessions and Pools. Implemented by [`Known`]; tests bring their own.
 pub(super) trait Bootstraps: Send + Sync {
-    /// What the bootstrap of a machine printed that is under way, or just failed.
+    /// Output of a machine's bootstrap that is under way, or just failed.
     fn transcript(&self, machine: &MachineKey) -> Option<Transcript>;
     /// The Pools of a namespace.
     fn pools(&self, namespace: &str) -> Vec<Arc<Pool>>;
 }
 
-/// Those of the leader.
+/// The leader's sessions and Pools.
 pub(super) struct Known {
     pub(super) sessions: Arc<Sessions>,
     pub(super) pools: Cache<Pool>,
@@ -111,7 +111,7 @@ pub(super) mod tests {
         ] {
             assert!(!is_of(name, "train", POOL), "{name}");
         }
-        // Another name for the same numbers is no name of ours.
+        // Another spelling of the same numbers is no name of ours.
         assert!(!is_of("train-5b9d2-00-01", "train", POOL));
     }
 

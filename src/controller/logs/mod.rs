@@ -1,9 +1,9 @@
-//! What the aggregated API asks the controller for: logs and results of runs.
+//! Serves logs and results of runs to the aggregated API.
 //!
 //! Only the leader serves it, because only the leader holds connections to machines and the
 //! result store; its address stands in the leader Lease. [`crate::certificates`]
-//! makes its certificates, [`source`] joins what the store has and what the machine has, [`bootstraps`] what Machines printed before they took runs.
-//! The contract is in `skyward-subresources::data`.
+//! makes its certificates, [`source`] joins the log in the store with that on the machine, [`bootstraps`] has
+//! the output of Machines' bootstraps. The contract is in `skyward-subresources::data`.
 
 mod bootstraps;
 mod source;
@@ -50,8 +50,8 @@ use crate::{
 
 /// Most logs and results read at once.
 const STREAMS: usize = 1024;
-/// Most connections at once: one for each stream, and some. Connections whose client is not known
-/// yet are in their handshake: many, when all clients that follow a log find a new leader.
+/// Most connections at once: one for each stream, and some. Unknown clients are in their handshake:
+/// many at once when all readers of logs find a new leader.
 const CONNECTIONS: Limits = Limits {
     known: STREAMS + 128,
     anonymous: 256,
@@ -170,7 +170,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
     });
 }
 
-/// What the handlers use.
+/// The state of the handlers.
 #[derive(Clone)]
 struct Shared {
     machines: Arc<dyn Machines>,
@@ -270,7 +270,7 @@ async fn log(
         Whereabouts::On(_) => {}
         Whereabouts::Nowhere if shared.store.log_end(&uid, &run).await.map_err(broken)? > 0 => {}
         Whereabouts::Nowhere => return Err(not_found()),
-        // The store's part of a log that still grows would be taken for all of it.
+        // The reader would take the store's part of a growing log for the whole log.
         Whereabouts::Unknown => return Err(just_begun()),
     }
     let source = Source {

@@ -1,12 +1,12 @@
-//! One run's log, wherever it is: first what the store has, then what the machine has.
+//! One run's log, wherever it is: first the store's part, then the machine's.
 //!
 //! Offsets count bytes of the encoded log, which is the same at the agent and in the store,
-//! so the seam is a number. The order of the two looks matters: whether the run is on a
-//! machine is asked *before* how far the store goes. A run that left its machine before the
-//! first look has its whole log in the store by the second; the other way round, its last
-//! lines could arrive in between and be missed.
+//! so the seam is a number. The order of the two looks matters: first whether the run is on a
+//! machine, *then* how far the store goes. A run that left its machine before the first look has
+//! its whole log in the store by the second; the other way round, its last lines could arrive in
+//! between and be missed.
 //!
-//! Of a long log neither may have all: a reader is told where it goes on.
+//! Neither may have all of a long log: the reader is told where it goes on.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -28,13 +28,13 @@ use tokio::{
 
 use crate::hints::live::Live;
 
-/// Said when a new leader does not know yet what runs.
+/// The message while a new leader does not know yet what runs.
 pub(super) const JUST_BEGUN: &str =
     "the controller has just begun and does not know yet what runs; try again in a few seconds";
 
 /// How long a machine that does not answer is waited for, when not following.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What waits for a reader: so many pieces of so many bytes.
+/// Most pieces that wait for a reader.
 const WAITING: usize = 4;
 const PIECE: usize = 32 * 1024;
 /// How long a stream of a machine is held for a reader that takes nothing.
@@ -56,9 +56,9 @@ pub(super) trait Machines: Send + Sync {
 /// Where a run is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whereabouts {
-    /// On that machine; its log may grow.
+    /// The run is on that machine; its log may grow.
     On(MachineKey),
-    /// On none: its log is complete, or did not begin.
+    /// The run is on no machine: its log is complete, or has not begun.
     Nowhere,
     /// A new leader does not know yet.
     Unknown,
@@ -103,7 +103,7 @@ pub(super) struct Source {
     pub(super) task_uid: String,
     pub(super) run: String,
     pub(super) follow: bool,
-    /// How the reader is told of a gap; one without gets the log up to the first.
+    /// How the reader is told of a gap; a reader without gets the log up to the first gap.
     pub(super) gaps: Option<Mark>,
 }
 
@@ -166,7 +166,7 @@ impl Source {
         }
     }
 
-    /// Sends what the store has from the offset; whether that was anything.
+    /// Sends the store's part from the offset; answers whether there was any.
     async fn stored(&self, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<bool, Stop> {
         let begin = *offset;
         let mut pieces = self.store.read_log(&self.task_uid, &self.run, begin);
@@ -195,7 +195,7 @@ impl Source {
         Ok(())
     }
 
-    /// Whether the store has what the machine does not keep any more: it was copied meanwhile.
+    /// Whether the store has bytes that the machine does not keep any more.
     async fn has_more(&self, offset: u64) -> bool {
         let end = self.store.log_end(&self.task_uid, &self.run).await;
         end.is_ok_and(|end| end > offset)
@@ -270,7 +270,7 @@ impl Source {
                         continue;
                     }
                     if !hand_on(data, offset, send).await? {
-                        // What the machine sends meanwhile would be held for it.
+                        // Bytes that the machine sends meanwhile would pile up for the slow reader.
                         drop(chunks);
                         send.reserve().await.map_err(|_| Stop::Left)?;
                         return Ok(Progress::Some);
@@ -281,8 +281,8 @@ impl Source {
     }
 }
 
-/// Hands bytes of a machine on in pieces of their own, so that none keeps a larger one; whether
-/// the reader took all of them in time.
+/// Hands bytes of a machine on in pieces of their own, so that none keeps a larger one; answers
+/// whether the reader took all of them in time.
 async fn hand_on(data: Bytes, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> Result<bool, Stop> {
     for piece in data.chunks(PIECE) {
         match timeout(SLOW, send.reserve()).await {
@@ -301,11 +301,11 @@ async fn hand_on(data: Bytes, offset: &mut u64, send: &mpsc::Sender<Chunk>) -> R
 enum Stop {
     /// The reader has left.
     Left,
-    /// It cannot go on.
+    /// The stream cannot go on.
     Broken(String),
 }
 
-/// What came of asking a machine.
+/// How far a machine's part went.
 enum Progress {
     /// All was sent.
     Done,

@@ -37,7 +37,7 @@ enum Call {
     Ends,
     /// The agent has forgotten the run; the collector had stored all of it before.
     Forgotten,
-    /// The same after so many bytes, and the stream ends as if that were all.
+    /// The agent forgets the run after so many bytes, and the stream ends as if that were all.
     ForgottenAfter(usize),
 }
 
@@ -55,7 +55,7 @@ struct Machine {
     open: AtomicUsize,
 }
 
-/// Is open.
+/// Counts an open stream.
 struct Open(Arc<Machine>);
 
 impl Open {
@@ -101,7 +101,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// The collector stores what is left, and the agent forgets the run.
+    /// The collector stores the rest, and the agent forgets the run.
     async fn forget(&self) {
         let stored = self.store.log_end(UID, &self.run).await.unwrap();
         let mut at = usize::try_from(stored).unwrap();
@@ -363,7 +363,7 @@ async fn a_run_that_is_on_no_machine_is_read_from_the_store() {
     assert_eq!(read(world.source(true), 10).await, &world.machine.log[10..200]);
 }
 
-/// What the endpoint says while a new leader takes up Tasks.
+/// Answers of the endpoint while a new leader takes up Tasks.
 #[tokio::test]
 async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
     let world = world(200, &[]).await;
@@ -520,7 +520,7 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
         .err();
     assert_eq!(unknown, Some(data::DataError::NotFound));
 
-    // What a machine printed that never took runs, of which only its Pool is left.
+    // The output of a machine that never took runs, of which only its Pool is left.
     let (pool, machine) = (bootstraps::tests::POOL, "train-5b9d2-0-1");
     let printed = Bytes::from_static(b"E: Unable to locate package nope\n");
     let put = world.store.put_bootstrap_log("n", pool, machine, printed.clone());

@@ -1,5 +1,5 @@
-//! Carries out a Machine's plan; makes no choices. What the order and the deletion meet
-//! is handed back, for the next plan to judge.
+//! Carries out a Machine's plan; makes no choices. The answers to order and deletion are handed
+//! back, for the next plan to judge.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,10 +36,10 @@ use crate::{
     keys::{self, PoolKey},
 };
 
-/// What is kept of a Machine between two looks; losing it costs a look.
+/// Cached state of a Machine between two looks; losing it costs a look.
 #[derive(Clone, Debug, Default)]
 pub struct MachineCache {
-    /// What its plan remembers.
+    /// The memory of its plan.
     pub memory: MachineMemory,
     /// The Pool's key, once read.
     key: Option<PoolKey>,
@@ -56,7 +56,7 @@ impl From<MachineMemory> for MachineCache {
     }
 }
 
-/// What a session was made from; the same again needs no look at Secrets.
+/// The inputs of a session; unchanged inputs need no look at Secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SessionInputs {
     /// How to reach the machine.
@@ -67,7 +67,7 @@ struct SessionInputs {
     generation: i64,
 }
 
-/// Why acting stopped. The next plan starts from what is then.
+/// Why acting stopped. The next plan starts from a new observation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan was made from an old view.
@@ -82,10 +82,10 @@ pub enum Error {
     /// The Pool's key.
     #[error(transparent)]
     Key(#[from] keys::Error),
-    /// Its account has as many orders and returns under way as it may.
-    #[error("others of its account come first")]
+    /// Its account has as many orders and returns in flight as it may.
+    #[error("too many orders and returns of its account are in flight")]
     NoTurn,
-    /// Something that the machine's preparation needs is missing.
+    /// An object that the machine's preparation needs is missing.
     #[error("{0}")]
     Missing(String),
 }
@@ -114,7 +114,7 @@ const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
 pub struct Acted {
     /// The Machine as last written.
     pub written: Option<Arc<Machine>>,
-    /// What effects met.
+    /// Answers to the effects.
     pub outcomes: Outcomes,
 }
 
@@ -131,7 +131,7 @@ pub async fn act(
         .session
         .as_ref()
         .and_then(|session| session.newer_epoch.as_ref());
-    // Only what a controller of ours can have made counts: a machine says what it likes.
+    // Only a proof that a controller of ours made counts: a machine may claim any epoch.
     let proved = claim.filter(|claim| context.seal.proves(claim.epoch, &claim.proof));
     context.holds.epoch_of(
         &seen.machine.spec.provider,
@@ -144,7 +144,7 @@ pub async fn act(
             .unavailable
             .remember(what.clone(), why.clone(), Timestamp::now());
         if let Unavailable::Dear { provider, .. } = what {
-            // Its status is to have that before this process may end.
+            // The Provider's status must have the epoch before this process may end.
             context.feed.publish(&Change::Provider(provider.clone()));
         }
     }
@@ -203,8 +203,8 @@ pub async fn act(
 fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
     let about = machine.object_ref(&());
     for event in &plan.events {
-        // Trouble of a machine is what people look for at its Pool. How a bootstrap failed, the
-        // Pool's condition says once for all of its machines.
+        // People look for trouble of a machine at its Pool. The Pool's condition reports failed
+        // bootstraps once for all machines.
         if event.kind == skyward_planner::events::EventKind::Warning
             && event.reason != skyward_planner::events::reason::BOOTSTRAP_FAILED
             && let Some(pool) = &seen.pool
@@ -217,8 +217,8 @@ fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
     }
 }
 
-/// Stores what the bootstrap of a machine printed that is given up. Without it the machine is
-/// given up all the same.
+/// Stores the bootstrap's output of a machine that is given up. If that fails, the machine is given
+/// up all the same.
 async fn keep_log(context: &Context, seen: &Observed) {
     let (machine, namespace) = (&seen.machine.name, &seen.machine.namespace);
     let Some(transcript) = context.sessions.transcript(&seen.machine.session_key()) else {
@@ -331,7 +331,7 @@ async fn place_order(
         cache.memory.waits_for_its_turn(None, Timestamp::now());
         return Err(Error::NoTurn);
     };
-    // The key and the turn took a while: the next plan says what became of its terms.
+    // The key and the turn took a while: if the terms broke meanwhile, the next plan says so.
     let terms = read_terms(context, machine, Some(pool));
     if !terms::hold(&terms, &seen.machine.namespace, spec) {
         return Ok(None);
@@ -369,7 +369,8 @@ async fn connect(
     let image = pool.spec.image.as_ref().unwrap_or(&empty);
     let materials = match materials::gather(&context.references, &namespace, image).await {
         Ok(materials) => Some(materials),
-        // It was prepared with objects that are missing now, and its runs need their controller.
+        // The machine was prepared with objects that are missing now, and its runs need a
+        // connection.
         Err(missing) if seen.machine.status.ready_at.is_some() => {
             tracing::warn!(
                 namespace,
@@ -379,7 +380,8 @@ async fn connect(
             );
             None
         }
-        // The next plan tells people; the log alone would let them pay for a machine that waits.
+        // The next plan reports this in a condition: the log alone would leave users paying for a
+        // machine that waits.
         Err(missing) => {
             cache.memory.missing = Some(missing.clone());
             return Err(Error::Missing(missing));
@@ -439,8 +441,8 @@ async fn delete(
     Ok(Some(answer))
 }
 
-/// A record of another installation: its machine is that one's, and nothing is done with it. A
-/// record that is deleted goes, and the machine stays.
+/// Handles a record of another installation, whose machine is left alone: when the record is
+/// deleted it goes, and the machine stays.
 pub async fn let_foreign_go(
     context: &Context,
     machine: &Machine,

@@ -14,7 +14,7 @@ pub struct PortForward {
 }
 
 impl PortForward {
-    /// With this client's rights.
+    /// Uses this client's rights.
     pub fn new(client: Client) -> Self {
         Self { client }
     }

@@ -1,6 +1,6 @@
-//! What a machine is prepared with that stands in Secrets and ConfigMaps of its Pool's
-//! namespace: certificates, variables of the steps, credentials of package indexes. It is read
-//! when a session begins, and held by sessions alone: one copy by all that have the same.
+//! The data from Secrets and ConfigMaps of the Pool's namespace that prepares a machine:
+//! certificates, variables of the steps, credentials of package indexes. It is read when a session
+//! begins, and only sessions hold it; those with the same data share one copy.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,14 +26,14 @@ pub struct Materials {
     pub steps_env: Arc<BTreeMap<String, Secret>>,
     /// User and password of each of `image.pipIndexes`.
     pub credentials: Vec<Option<(Secret, Secret)>>,
-    /// Values that must be shown to nobody.
+    /// Values to mask in all output.
     pub masked: Arc<Vec<Secret>>,
 }
 
 /// The subject of the message that something is missing or too large.
 const WAITING: &str = "the Machine";
 
-/// Reads them; the error is for the user.
+/// Reads the data; the error is for the user.
 pub(super) async fn gather(
     references: &References,
     namespace: &str,
@@ -108,7 +108,7 @@ fn credentials_of(
             "Secret \"{}\" of namespace \"{namespace}\" has no key {PASSWORD}; add it, and {USERNAME} where {} wants one",
             reference.name, index.url
         )),
-        // The end of a line is what `echo` and editors leave there.
+        // `echo` and editors leave a line feed there.
         (Some(texts), Some(password)) => {
             let user = texts.get(USERNAME).map_or(TOKEN_USER, String::as_str);
             let bare = |text: &str| text.trim_end_matches(['\r', '\n']).to_owned();

@@ -1,9 +1,9 @@
-//! One machine from order to Ready to gone.
+//! One machine, from its order to Ready until it is gone.
 //!
-//! Begin reading at [`skyward_planner::machine::plan`]. [`observe`] gathers what it may know, [`act`] carries it
-//! out, [`order`] makes orders and sessions from the record. This file says when a
-//! Machine is looked at: when it, its Pool or its session changes, when its provider
-//! tells of a change, and when a dispatcher says that it is idle.
+//! Begin reading at [`skyward_planner::machine::plan`]. [`observe`] gathers the plan's facts, [`act`] carries
+//! the plan out, [`order`] makes orders and sessions from the record. This file says when a Machine is looked
+//! at: when it, its Pool or its session changes, when its provider tells of a change, and when a dispatcher
+//! says that it is idle.
 
 pub mod act;
 pub mod connector;
@@ -59,9 +59,9 @@ use crate::{
 const PER_POOL: u16 = 16;
 /// Most plans in a row for one Machine before others get their turn.
 const ROUNDS: usize = 6;
-/// The next look after a plan that was made from an old view.
+/// Pause after a plan that was made from an old view.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
-/// The next look of one whose turn did not come.
+/// Pause after an order or return whose turn did not come.
 const AFTER_OTHERS: Duration = Duration::from_millis(250);
 
 struct Shared {
@@ -278,7 +278,7 @@ impl Shared {
             Err(broken) => {
                 if broken.panicked {
                     self.newest.forget(&key);
-                    // Treated as a predecessor's: it is not known what was ordered last.
+                    // Treated like a Machine of a former leader: the last order is not known.
                     self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()).into());
                 }
                 return Ok(Action::requeue(broken.rest));
@@ -344,7 +344,7 @@ impl Shared {
         }
     }
 
-    /// A conflict is daily business; what goes on failing is said, and not each time.
+    /// Logs failures that go on, and not each time; a conflict is daily business.
     fn report(&self, key: &Key, error: Option<&act::Error>) {
         match error {
             None => self.failures.succeeded(key),

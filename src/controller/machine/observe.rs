@@ -1,4 +1,4 @@
-//! Gathers what a Machine's plan may know. Makes no decision.
+//! Gathers the facts for a Machine's plan. Makes no decision.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::{
 /// Longest wait for a provider's answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Gathers.
+/// Gathers the facts.
 pub async fn observe(
     context: &Context,
     machine: &Machine,
@@ -83,7 +83,7 @@ pub async fn observe(
     looked.observed(memory, Timestamp::now())
 }
 
-/// What an order must be admitted by, as it is now.
+/// The terms that an order must satisfy, as they are now.
 pub(crate) fn read_terms(context: &Context, machine: &Machine, pool: Option<&Pool>) -> Terms {
     let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
     let provider = context

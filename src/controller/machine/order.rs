@@ -1,5 +1,5 @@
-//! What is made from a Machine's record and its Pool: the order to its provider and the
-//! description of its session. Pure.
+//! Makes the order to the provider and the description of the session from a Machine's record and
+//! its Pool. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -33,7 +33,7 @@ const SSH_RETRY: Duration = Duration::from_secs(5);
 /// User that Tasks run as by default.
 const WORKER_USER: &str = "skyward";
 
-/// What an order is made from, besides the machine and its Pool.
+/// The parts of an order, besides the machine and its Pool.
 pub struct OrderParts<'a> {
     /// The installation.
     pub cluster: &'a str,
@@ -47,8 +47,7 @@ pub struct OrderParts<'a> {
     pub waits: Waits,
 }
 
-/// The order of a machine. What the Pool asked for stands in the record: the Pool may ask
-/// for something else by now.
+/// The order of a machine, from its record: the Pool may ask for something else by now.
 pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> Order {
     let spec = &machine.spec;
     let memory = spec.memory.as_ref().and_then(Size::bytes);
@@ -91,8 +90,8 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
     }
 }
 
-/// The countdown that ends a machine which no controller ever reaches: as long as we
-/// ourselves would wait for it, and some more.
+/// The countdown that ends a machine which no controller ever reaches: the Pool's own waits, and
+/// some more.
 fn boot_script(capabilities: &Capabilities, waits: Waits) -> String {
     if !capabilities.boot_script {
         return String::new();
@@ -108,7 +107,7 @@ fn shm_bytes(pool: &PoolSpec, memory: Option<u64>) -> u64 {
         .unwrap_or_else(|| memory.map_or(SHM_BYTES, |bytes| SHM_BYTES.min(bytes / 2)))
 }
 
-/// What a session is made from, besides the machine.
+/// The parts of a session, besides the machine.
 pub struct SessionParts<'a> {
     /// How to reach it.
     pub endpoint: Endpoint,
@@ -116,8 +115,8 @@ pub struct SessionParts<'a> {
     pub host_key: Option<String>,
     /// The Pool's key.
     pub key: &'a PoolKey,
-    /// What stands in Secrets and ConfigMaps; `None` where that is missing for a machine that
-    /// was prepared with it.
+    /// The data from Secrets and ConfigMaps; `None` where it is missing now, for a machine that was
+    /// prepared with it.
     pub materials: Option<Materials>,
     /// The Provider, for its `instanceTimeout`.
     pub provider: Option<&'a ProviderSpec>,
@@ -125,11 +124,11 @@ pub struct SessionParts<'a> {
     pub capabilities: Option<&'a Capabilities>,
     /// The leader's epoch.
     pub epoch: u64,
-    /// What proves it.
+    /// The proof of that epoch.
     pub epoch_proof: String,
     /// The installation.
     pub installation: &'a str,
-    /// Whether the Pool still asks for what this machine was ordered by.
+    /// Whether the machine still matches the Pool's spec.
     pub current: bool,
 }
 
@@ -148,9 +147,9 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         current,
     } = parts;
     let empty = Image::default();
-    // A machine of an older spec that works on is not prepared by the newer one: that
-    // would change it under its runs. It is only connected.
-    // Nor is one whose Secrets and ConfigMaps are missing by now.
+    // A working machine of an older spec is not prepared by the newer one, which would change it
+    // under its runs: it is only connected. The same holds where its Secrets and ConfigMaps are
+    // missing by now.
     let prepared = machine.status.ready_at.is_some() && !(current && materials.is_some());
     let image = pool.spec.image.as_ref().filter(|_| !prepared).unwrap_or(&empty);
     let materials = materials.filter(|_| !prepared).unwrap_or_default();

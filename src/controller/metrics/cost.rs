@@ -1,5 +1,5 @@
-//! What is being spent, live: settled costs from the statuses, and the costs up to this moment of
-//! machines that exist. Statuses tell these as of their last transition only.
+//! Live costs: settled costs from the statuses, and the costs up to now of existing machines, which
+//! statuses have only as of their last transition.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicU64};
 
@@ -171,7 +171,7 @@ impl CostMetrics {
     }
 }
 
-/// What machines cost that are not among the settled ones yet.
+/// The costs of machines that are not settled yet.
 fn unsettled<'a>(
     machines: impl Iterator<Item = &'a Machine>,
     counted: Option<&[String]>,

@@ -1,4 +1,4 @@
-//! What waits for a decision after a restore.
+//! Machines that wait for a decision after a restore.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use super::Labels;
 /// Machines of one Provider that are shown with their ids; all others are one sum.
 const SHOWN_IDS: usize = 100;
 
-/// What waits, by Provider.
+/// The waiting machines, by Provider.
 #[derive(Default)]
 pub(super) struct RestoreMetrics {
     held: Family<Labels, Gauge>,
@@ -46,7 +46,7 @@ impl RestoreMetrics {
         );
     }
 
-    /// Shows what waits at a Provider, and no longer what waited there before.
+    /// Shows the waiting machines of a Provider in the place of the former ones.
     pub(super) fn show(&self, provider: &str, held: bool, evidence: Option<&Evidence>) {
         let labels = vec![("provider", provider.to_owned())];
         let waiting: Vec<_> = evidence

@@ -68,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An API server that stores what it is given, and panics at writes to `bad`.
+/// An API server that stores objects, and panics at writes to `bad`.
 #[derive(Clone, Default)]
 struct Server {
     /// By path.
@@ -276,7 +276,7 @@ struct Installation {
 }
 
 impl Installation {
-    /// In which so many of the next writes to what is named `bad` panic.
+    /// An installation in which so many of the next writes to objects named `bad` panic.
     fn with(panics: u32) -> Self {
         let server = Server::default();
         server.planted.store(panics, Ordering::SeqCst);
@@ -403,7 +403,7 @@ impl Installation {
     }
 }
 
-/// Waits until something is so, in virtual time.
+/// Waits for a condition, in virtual time.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let wait = async {
         while !is_so() {
@@ -466,7 +466,7 @@ async fn one_that_panics_three_times_in_an_hour_is_left_alone_for_an_hour(
     let began = Instant::now();
     let (wakeups, feed) = (there.context.machine_wakeups.clone(), there.context.feed.clone());
     let waking = tokio::spawn(async move {
-        // Whatever happens to it meanwhile.
+        // Regardless of other changes to it.
         loop {
             sleep(Duration::from_mins(1)).await;
             let key = Key::new("team", BAD);

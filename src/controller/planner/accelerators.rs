@@ -16,9 +16,9 @@ pub const fn form_factor(built: accelerator::FormFactor) -> FormFactor {
     }
 }
 
-/// An accelerator with what its name says: `A100-80GB`, `H100-NVL`, `H100:8`. A field that
-/// is written counts; [`contradiction`] tells where the name says something else. Its memory has one
-/// spelling, since `80G` and `80Gi` ask for the same.
+/// An accelerator with what its name says: `A100-80GB`, `H100-NVL`, `H100:8`. A field of the spec
+/// wins; [`contradiction`] tells where the name says something else. Its memory has one spelling,
+/// since `80G` and `80Gi` ask for the same.
 pub fn filled(wanted: &Accelerator) -> Accelerator {
     let said = accelerator::parse(&wanted.name);
     Accelerator {

@@ -1,5 +1,5 @@
 //! What the controllers of Skyward decide: which machines there should be, what becomes of one
-//! machine, one Provider and one Task, what it all costs.
+//! machine, one Provider and one Task, and what machines cost.
 //!
 //! Everything here is a function of what was observed and of the time, which is an argument. No
 //! client and no async runtime is among the dependencies (`cargo xtask check` holds that), so that
@@ -8,7 +8,7 @@
 //! - [`base`]: keys, times, digests, and when an object is looked at again.
 //! - [`events`]: what people are told; [`records`], [`accelerators`], [`money`]: what a Machine's
 //!   record says, names and costs.
-//! - [`restore`]: evidence that a cluster was restored, and what is held for that.
+//! - [`restore`]: evidence that a cluster was restored, and which Providers are held for that.
 //! - [`accounts`]: what is offered, unavailable, used, spent and left behind at accounts.
 //! - [`pool`], [`machine`], [`provider`]: their plans; begin reading at `pool/plan.rs`.
 //! - [`task`]: the dispatcher of a Pool, from queue to result; begin reading at

@@ -1,4 +1,4 @@
-//! What the record of a Machine says by itself: whose it is, its name, whether its order was refused.
+//! Facts in the record of a Machine: its installation, its name, whether its order was refused.
 
 use skyward_api::{
     condition::{self, find, reason},
@@ -17,19 +17,19 @@ pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> Stri
     format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
 }
 
-/// Whether a record is of that installation; `unnamed`: the installation of records that name none.
+/// Whether a record is of the installation `cluster`; `unnamed`: the installation of records that
+/// name none.
 pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
     spec.installation.as_deref().unwrap_or(unnamed) == cluster
 }
 
-/// Whether the order of a machine was refused as it is. Its deletion leaves that condition as
-/// it is.
+/// Whether the order of a machine was refused as it is. Deletion leaves that condition.
 pub fn is_refused(status: &MachineStatus) -> bool {
     find(&status.conditions, condition::ACCEPTED)
         .is_some_and(|c| c.status == "False" && c.reason == reason::ORDER_REFUSED)
 }
 
-/// Stands in front of the end of an output, in messages of conditions.
+/// Precedes the end of an output in messages of conditions.
 pub const OUTPUT: &str = " Its last output:\n";
 
 /// A message of a condition without the end of the output that it may have.

@@ -2,7 +2,7 @@
 //!
 //! Order: the status with the new attempts, from the resource version that the plan was
 //! made from (a plan made on an old view is refused here, before it costs anything);
-//! then the actions; then the Events. What an action meets is judged by the next plan.
+//! then the actions; then the Events. The next plan judges the outcomes of the actions.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{accounts::fleet::Reserved, context::Context, keys};
 
-/// Why acting stopped. The next plan starts from what is then.
+/// Why acting stopped. The next plan starts from a new observation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The plan was made from an old view.
@@ -39,7 +39,7 @@ pub enum Error {
     /// The API server refused or is away.
     #[error("could not {0}")]
     Api(&'static str, #[source] kube::Error),
-    /// The API server refuses a Machine of this Pool; asked again at once it would do so again.
+    /// The API server refuses a Machine of this Pool, and would again at once.
     #[error("the API server refuses the record of a machine: {0}")]
     Refused(String),
     /// It did not answer.
@@ -70,8 +70,7 @@ impl Error {
 
 /// Machines created or deleted at the same time, for one Pool.
 const CONCURRENT: usize = 16;
-/// The same for all Pools, however many have machines to order at once: the API server turns
-/// away a client that asks for too much.
+/// The same for all Pools together: the API server turns away a client with too many requests.
 static WRITES: Semaphore = Semaphore::const_new(512);
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -88,7 +87,7 @@ const NEWS_OF_STATUS: &[&str] = &[
     reason::POOL_STALLED,
 ];
 
-/// Carries out; answers with the Pool as it was last written, if it was.
+/// Carries the plan out; answers with the Pool as last written, if it was.
 pub async fn act(
     context: &Context,
     pool: &Arc<Pool>,
@@ -157,7 +156,7 @@ fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)>
         .collect()
 }
 
-/// How many Tasks run and wait, as a status says it.
+/// The numbers of running and waiting Tasks in a status.
 pub(super) const fn numbers(status: &PoolStatus) -> (u32, u32) {
     (status.running_tasks, status.waiting_tasks)
 }
@@ -211,7 +210,7 @@ async fn actions(
                     &seen.pool.name,
                 )
                 .await;
-                // Nothing is ordered without a key; what shall go goes all the same.
+                // Nothing is ordered without a key; deletions go on.
                 if let Err(error) = ensured {
                     for (name, _) in orders {
                         context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
@@ -241,7 +240,7 @@ async fn actions(
                 }
             }
             Action::DeleteLogs => {
-                // What stays is found by the sweep.
+                // The sweep finds logs that stay.
                 let deleted = timeout(DEADLINE, context.store.delete_pool(&seen.pool.uid)).await;
                 if let Ok(Err(error)) = deleted {
                     tracing::warn!(pool = seen.pool.name, %error, "logs of its machines stay for now");
@@ -264,7 +263,7 @@ async fn actions(
     for (name, spec) in orders.iter().filter(|_| no_key.is_none()) {
         effects.push(in_turn(create_machine(context, pool, seen, name, spec)).boxed());
     }
-    // All are tried, whatever one of them meets.
+    // All effects are tried, even when one fails.
     let results: Vec<Result<(), Error>> = stream::iter(effects).buffer_unordered(CONCURRENT).collect().await;
     match no_key {
         Some(error) => Err(error),
@@ -279,8 +278,8 @@ async fn in_turn<T>(effect: impl Future<Output = T>) -> T {
     effect.await
 }
 
-/// Returns the things that the machines of a Pool shared at a provider. A thing that is still in
-/// use is an error: the Pool stays until a later try finds nothing.
+/// Returns the resources that the machines of a Pool shared at a provider. A resource that is still
+/// in use is an error: the Pool stays until a later try finds none.
 async fn release(context: &Context, provider: &str, scope: &PoolScope) -> Result<(), Error> {
     let Some(account) = context.providers.get(provider) else {
         return Ok(());
@@ -329,14 +328,14 @@ async fn create_machine(
             );
             Ok(())
         }
-        // It is there: an answer of ours was lost. The watch shows it.
+        // The Machine exists: an answer was lost. The watch shows it.
         Err(Error::Stale) => Ok(()),
         Err(Error::Api(_, kube::Error::Api(status))) if (400..500).contains(&status.code) => {
             // Certainly not created.
             context.fleet.cancel(&key);
             Err(Error::Refused(status.message.clone()))
         }
-        // Perhaps created: the reservation stays until somebody has looked.
+        // Perhaps created: the reservation stays until a look decides.
         Err(error) => Err(error),
     }
 }
@@ -388,7 +387,7 @@ async fn delete_machine(
 ) -> Result<(), Error> {
     let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
     if finish_runs {
-        // How it drains is on record before it does.
+        // The annotation that says how it drains is written before the deletion.
         let patch = serde_json::json!({ "metadata": { "uid": uid, "annotations": { labels::FINISH_RUNS: why.words() } } });
         context.metrics.api_write("Machine");
         match call(
@@ -429,7 +428,7 @@ async fn delete_machine(
     }
 }
 
-/// Not there, or another of that name: what was meant is gone.
+/// Whether the object is gone: it does not exist, or another has its name.
 fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Stale)
         || matches!(error, Error::Api(_, kube::Error::Api(status)) if status.code == 404)

@@ -1,8 +1,8 @@
 //! Which Machines a Pool should have.
 //!
 //! Begin reading at [`skyward_planner::pool::plan`]: what should happen next, as a pure function. [`observe`]
-//! gathers what it may know, [`act`] carries it out. This file only says when a
-//! Pool is looked at, and runs the sweeps of [`crate::accounts::sweeps`].
+//! gathers its facts, [`act`] carries the plan out. This file only says when a Pool is looked at, and runs
+//! the sweeps of [`crate::accounts::sweeps`].
 
 pub mod act;
 pub mod observe;
@@ -59,11 +59,11 @@ use crate::{
 const PER_SLOT: u16 = 4;
 /// Most plans in a row for one Pool before others get their turn.
 const ROUNDS: usize = 6;
-/// How often it is looked whether a Pool's status says outdated numbers of Tasks.
+/// How often Pools are checked for outdated numbers of Tasks in their status.
 const LOOK: Duration = Duration::from_secs(1);
-/// The next look after a plan that no plan should be like.
+/// Pause after a plan that breaks a rule of the audit.
 const AFTER_VIOLATION: Duration = Duration::from_secs(10);
-/// The next look after a plan that was made from an old view.
+/// Pause after a plan that was made from an old view.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
 /// Wait after the API server refused a Machine; it doubles up to this many times its value.
@@ -87,15 +87,15 @@ struct PoolMemory {
 /// The API server refused a Machine. The try has changed the Pool's status, which wakes the Pool
 /// at once, so the plan must know that it has to wait.
 struct Refused {
-    /// Of the Pool: a changed one may be tried at once.
+    /// Generation of the Pool: after a change the Machine may be tried at once.
     generation: Option<i64>,
-    /// In a row.
+    /// Refusals in a row.
     times: u32,
     refusal: Refusal,
 }
 
 impl Refused {
-    /// The next one, after these.
+    /// The next refusal, after earlier ones.
     fn after(earlier: Option<Self>, generation: Option<i64>, why: String, now: Timestamp) -> Self {
         let times = earlier
             .filter(|earlier| earlier.generation == generation)
@@ -219,7 +219,7 @@ async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
     let mut accounts = context.providers.subscribe();
     let mut rest = tokio::time::interval(LOOK);
     rest.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The Pools that were there before we listened.
+    // The Pools that existed before the subscription.
     wake_where(&context.caches.pools, work_queue, |_| true);
     loop {
         tokio::select! {
@@ -230,8 +230,8 @@ async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
                 }
             },
             pool = idle.next() => {
-                // Machines become idle with every run; only a Pool that is not as it should
-                // be waits for that.
+                // Machines become idle with every run; only a Pool with pending changes waits for
+                // that.
                 let known = context.caches.pools.get(&ObjectRef::new(&pool.name).within(&pool.namespace));
                 if known.is_none_or(|pool| waits_for_idle(&pool)) {
                     work_queue.enqueue(pool);
@@ -250,7 +250,7 @@ async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
     }
 }
 
-/// Whether its status has said other numbers of Tasks than the true ones for a while.
+/// Whether the numbers of Tasks in its status have been outdated for a while.
 fn is_stale(pool: &Pool, loads: &PoolLoads) -> bool {
     let told = pool.status.as_ref().map(act::numbers);
     told.is_some_and(|told| loads.outdates(&key_of(pool), told))
@@ -345,7 +345,7 @@ impl Shared {
         Ok(Action::requeue(AFTER_CONFLICT))
     }
 
-    /// A conflict is daily business; what goes on failing is said, and not each time.
+    /// Logs failures that go on, and not each time; a conflict is daily business.
     fn report(&self, key: &Key, error: &act::Error) {
         if matches!(error, act::Error::Stale | act::Error::LimitRace) {
             return;
@@ -357,7 +357,7 @@ impl Shared {
         }
     }
 
-    /// Machines that we created and the watch has not shown for long: look.
+    /// Looks up Machines that we created and the watch has not shown for long.
     async fn resolve_doubts(&self, pool: &Pool) {
         let uid = pool.uid().unwrap_or_default();
         let (_, reserved) = self.context.fleet.of_pool(&uid);

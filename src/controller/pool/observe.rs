@@ -1,4 +1,4 @@
-//! What a Pool's plan may know. Gathering it makes no decision.
+//! Gathers the facts for a Pool's plan. Makes no decision.
 //!
 //! Everything comes from caches, except references (looked up at most every some
 //! seconds) and, while a Pool is deleted, the provider's own list of machines.
@@ -70,7 +70,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Gathers.
+/// Gathers the facts.
 pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>, pool: &Pool) -> Observed {
     let facts = pool_facts(pool);
     let key = Key::new(facts.namespace.clone(), facts.name.clone());
@@ -110,7 +110,7 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
         RemainingMachines::NotAsked
     };
     let has_references = !all_references(&facts.spec).is_empty();
-    // Where nothing may be read, a look would only be refused.
+    // Without rights in the namespace a look would only be refused.
     let may_look = facts.deleting_since.is_none() && namespace != NamespaceFacts::NotServed;
     let unusable = if !may_look || !has_references {
         Ok(Unusable::default())
@@ -184,7 +184,8 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
         .unwrap_or_default();
     let is_known = context.holds.is_settled(std::iter::once(&name.to_owned()));
     match find(conditions, condition::READY) {
-        // Before that, a restored Pool could count attempts that it has forgotten.
+        // Before the account's first list a restored Pool could count attempts that it has
+        // forgotten.
         Some(ready) if ready.status == "True" && !is_known => AccountFacts::NotReady(format!(
             "Provider \"{name}\" has not listed its machines yet since the controller started"
         )),
@@ -242,7 +243,7 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
     }
 }
 
-/// What is spent in this month at a Provider, or for one namespace at it.
+/// Spending of this month at a Provider, in all or of one namespace.
 fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) -> Decimal {
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
@@ -267,8 +268,8 @@ fn describe_selector(selector: &LabelSelector) -> String {
 
 /// Longest wait for the list of a Provider that the Pool ordered from.
 const ORDERED: Duration = Duration::from_secs(30);
-/// Longest wait for a Provider that is asked only to be sure: the Pool's other clouds wait behind
-/// it, in each look.
+/// Longest wait for a Provider that is asked only to be sure: the Pool's other clouds wait for it
+/// in each look.
 const NAMED: Duration = Duration::from_secs(5);
 
 async fn leftovers(context: &Context, pool: &PoolFacts) -> RemainingMachines {
@@ -292,7 +293,7 @@ async fn leftovers(context: &Context, pool: &PoolFacts) -> RemainingMachines {
     }
 }
 
-/// What is left of a Pool at one Provider.
+/// The machines of a Pool that one Provider still lists.
 async fn listed(
     context: &Context,
     pool: &PoolFacts,

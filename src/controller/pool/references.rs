@@ -1,5 +1,5 @@
-//! Looks up the Secrets and ConfigMaps that a Pool names in its namespace and cannot do without,
-//! at most once in some seconds.
+//! Looks up the required Secrets and ConfigMaps that a Pool names in its namespace, at most once in
+//! some seconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,15 +33,14 @@ pub struct Unusable {
     pub missing: Vec<String>,
     /// Set when the Secrets and ConfigMaps for its steps are too large: why.
     pub too_large: Option<String>,
-    /// Versions of all that it names: another text when one of them changes.
+    /// Versions of all objects that it names, as one text that changes with each.
     pub versions: String,
 }
 
 /// Longest wait for one answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Kind and name of every object of its namespace that a Pool names, and whether it cannot do
-/// without it.
+/// Kind and name of every object of its namespace that a Pool names, and whether it is required.
 pub fn all_references(spec: &PoolSpec) -> BTreeMap<(&'static str, String), bool> {
     let Some(image) = &spec.image else {
         return BTreeMap::new();
@@ -75,7 +74,7 @@ pub struct NamedKey {
     pub key: &'static str,
 }
 
-/// Every such key: a machine that was ordered without it would be paid for and never be prepared.
+/// All such keys: a machine that was ordered without one would be paid for and never be prepared.
 pub fn named_keys(spec: &PoolSpec) -> BTreeSet<NamedKey> {
     let Some(image) = &spec.image else {
         return BTreeSet::new();
@@ -110,7 +109,7 @@ fn has_text(secret: &Secret, key: &str) -> bool {
         .is_some_and(|value| std::str::from_utf8(&value.0).is_ok())
 }
 
-/// The references that are missing or too large, by a look that is recent enough.
+/// The references that are missing or too large, from a recent look.
 pub(super) async fn unusable_references(
     context: &Context,
     pool: &PoolFacts,
@@ -146,7 +145,7 @@ pub(super) async fn unusable_references(
         let has = has_key(&context.client, &pool.namespace, kind, &name, key)
             .await
             .map_err(|error| format!("{kind} \"{name}\" could not be read: {error}"))?;
-        // `None`: an object that may be missing is.
+        // `None`: an optional object is missing.
         if has == Some(false) {
             missing.push(format!("Key \"{key}\" of {kind} \"{name}\""));
         }

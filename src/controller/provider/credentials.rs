@@ -14,7 +14,7 @@ use super::rotation;
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Credentials, and which version of the Secret they are.
+/// Credentials, and the version of their Secret.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Read {
     pub credentials: Credentials,
@@ -49,7 +49,7 @@ pub(super) async fn read(
                 ),
             ));
         }
-        // The message of any other error may quote what it could not read.
+        // The message of any other error may quote the Secret's content.
         Ok(Err(_)) | Err(_) => {
             return Err(failed(
                 ErrorKind::Transient,
@@ -64,8 +64,9 @@ fn failed(kind: ErrorKind, message: String) -> ProviderError {
     ProviderError::new(kind, "read the credentials", message)
 }
 
-/// What is in the Secret. One without keys was not filled yet, or was emptied to revoke them:
-/// it is not the same as none, with which some clouds take the operator's own identity.
+/// The credentials in the Secret. A Secret without keys was not filled yet, or was emptied to
+/// revoke them: that is not the same as no Secret, with which some clouds take the operator's own
+/// identity.
 fn of_secret(name: &str, namespace: &str, secret: SecretObject) -> Result<Read, ProviderError> {
     let version = rotation::version(&secret);
     let mut keys = Vec::new();
@@ -76,7 +77,7 @@ fn of_secret(name: &str, namespace: &str, secret: SecretObject) -> Result<Read, 
                 format!("key {key} of Secret \"{name}\" is not text; write it without a second base64"),
             )
         })?;
-        // A trailing line feed is what `echo` leaves; no credential has one.
+        // `echo` leaves a trailing line feed; no credential has one.
         keys.push((key, Secret::new(text.trim_end_matches(['\r', '\n']))));
     }
     if keys.is_empty() {
@@ -91,8 +92,8 @@ fn of_secret(name: &str, namespace: &str, secret: SecretObject) -> Result<Read, 
     })
 }
 
-/// The problem with what mends it: which keys of which Secret, and where that is. What a cloud
-/// says knows nothing of Secrets, so this is said here, of all clouds alike.
+/// The problem with its remedy: which keys of which Secret, in which namespace. Clouds know nothing
+/// of Secrets, so this is added here for all of them.
 pub(super) fn explained(
     problem: ProviderError,
     spec: &ProviderSpec,
@@ -228,10 +229,10 @@ mod tests {
             said(CredentialsMissing, "no key", None, KEYS),
             "no key. Make a Secret with ID, TOKEN in namespace \"operator\", the operator's, and name it in credentialsSecretRef"
         );
-        // None is required, as at AWS: all of them are named.
+        // No key is required, as at AWS: the message names all of them.
         assert!(said(CredentialsMissing, "none", None, &KEYS[2..]).contains("a Secret with SESSION in"));
         assert!(said(Credentials, "no", None, KEYS).ends_with("these are the operator's own"));
-        // Pods need none, and another problem is no matter of credentials.
+        // Pods need no credentials, and other problems are not about them.
         assert_eq!(
             said(Permission, "pods is forbidden", None, &[]),
             "pods is forbidden"

@@ -1,10 +1,9 @@
 //! Providers: connects their accounts, proves the credentials by a real call, and keeps
 //! one Offer object for everything that can be rented.
 //!
-//! Observe, plan ([`skyward_planner::provider::plan`]), act. What the process remembers between two looks is
-//! only when the next call is due; after a restart the same Offers and the same status
-//! come out of the account alone. At rest nothing is written but one status for each
-//! refresh.
+//! Observe, plan ([`skyward_planner::provider::plan`]), act. Between two looks the process remembers only
+//! when the next call is due; after a restart the account alone gives the same Offers and status. At rest
+//! each refresh writes one status and nothing else.
 
 mod credentials;
 pub(crate) mod restored;
@@ -56,8 +55,8 @@ use rotation::Rotated;
 const CONCURRENCY: u16 = 8;
 /// Offers of one Provider written at the same time.
 const WRITES: usize = 16;
-/// Offers of all Providers written at the same time, however many of them answer at once, as
-/// when the process begins: the API server turns away a client that asks for too much.
+/// Offers of all Providers written at the same time: the API server turns away a client with too
+/// many requests.
 const ALL_WRITES: usize = 128;
 /// Longest wait for an account and everything it offers.
 const CALL_DEADLINE: Duration = Duration::from_mins(1);
@@ -88,14 +87,14 @@ impl Error {
     }
 }
 
-/// What this controller has besides the context.
+/// The state of this controller besides the context.
 struct Controller {
     context: Context,
     memory: Mutex<BTreeMap<String, ProviderMemory>>,
     rotated: Rotated,
     failures: Backoff<String>,
-    /// Accounts that answered and take the place of another one, by name of the Provider:
-    /// they are used when it is on record that they are.
+    /// Accounts that answered and take the place of another one, by name of the Provider: they are
+    /// used once the status names them.
     taking_over: Mutex<BTreeMap<String, (String, Account)>>,
     newest: Newest<ProviderObject>,
     /// Offers that are being written.
@@ -173,7 +172,7 @@ impl Controller {
                 let reference = ObjectRef::new(&machine.name).within(&machine.namespace);
                 match self.context.caches.machines.get(&reference) {
                     Some(machine) => vec![ObjectRef::new(&machine.spec.provider)],
-                    // It is gone, and with it the name of its Provider.
+                    // The Machine is gone, and with it the name of its Provider.
                     None => self
                         .context
                         .caches
@@ -188,7 +187,7 @@ impl Controller {
         }
     }
 
-    /// Providers whose credentials are others now.
+    /// Providers whose credentials changed.
     fn rotated(&self, seen: &rotation::Seen) -> Vec<ObjectRef<ProviderObject>> {
         let providers = self.context.caches.providers.state();
         self.rotated
@@ -198,7 +197,7 @@ impl Controller {
             .collect()
     }
 
-    /// Nothing is remembered of it but its account.
+    /// Forgets everything about a Provider but its account.
     fn begin_anew(&self, name: &str) {
         self.memory
             .lock()
@@ -208,7 +207,7 @@ impl Controller {
         self.newest.forget(&Key::new(String::new(), name));
     }
 
-    /// The object is gone. Its account stays while machines need it to be deleted.
+    /// Forgets a deleted Provider. Its account stays while machines need it for their deletion.
     fn forget(&self, name: &str) {
         self.begin_anew(name);
         self.context.holds.forget(name);
@@ -296,8 +295,8 @@ impl Controller {
             .as_ref()
             .or(provider.status.as_ref())
             .map(|status| status.account.clone());
-        // What the account answered stays true if a write below fails; that the status was
-        // written does not.
+        // If a write below fails, the account's answer stays valid, but not that the status was
+        // written.
         let unwritten = ProviderMemory {
             written_at: None,
             ..memory.clone()
@@ -323,7 +322,7 @@ impl Controller {
         Ok(Action::requeue(again.max(Duration::from_millis(100))))
     }
 
-    /// From now on this client is used. Refusals of the client before may not concern it.
+    /// From now on this client is used. Refusals of the former client may not concern it.
     fn begin(&self, name: &str, account: Account) {
         self.context.unavailable.forget(name);
         self.context.providers.set(name, account);
@@ -333,7 +332,7 @@ impl Controller {
         self.taking_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is remembered of this object: one of the same name is another one.
+    /// The memory of this object; an object of the same name with another UID has none.
     fn recall(&self, name: &str, uid: &str) -> ProviderMemory {
         self.memory
             .lock()
@@ -354,8 +353,7 @@ impl Controller {
             .insert(name.to_owned(), memory);
     }
 
-    /// Asks the account who it is and what it offers; notes the version of the Secret that
-    /// this was done with.
+    /// Asks the account for its id and its offers; notes the version of the Secret that was used.
     async fn ask(&self, object: &ProviderObject, asked_with: &mut String) -> Refresh {
         let read = credentials::read(&self.context.client, &self.context.config.namespace, object).await;
         if let Ok(read) = &read {
@@ -378,8 +376,8 @@ impl Controller {
         if let Some(other) = plan::other_account(object, used, &recorded, &account)
             && let Some(problem) = plan::refusal(other, self.has_ours(&name, &provider).await)
         {
-            // One identity that moved to another account keeps its client, which would find
-            // none of the machines from now on.
+            // An identity that moved to another account keeps its client, which would find none of
+            // the machines from now on.
             if self
                 .context
                 .providers
@@ -390,7 +388,7 @@ impl Controller {
             }
             return Refresh::Failed(problem);
         }
-        // It answered: from now on Machines are ordered and deleted through it.
+        // The account answered: from now on Machines are ordered and deleted through it.
         let connected = Account {
             provider: provider.clone(),
             ungated,
@@ -398,8 +396,8 @@ impl Controller {
             turns: Arc::new(Semaphore::new(self.context.config.concurrency.into())),
         };
         if plan::takes_over(object, &account) {
-            // Nothing is ordered anywhere until the record says which account it is: a crash
-            // in between would have machines looked for at the wrong one.
+            // Nothing is ordered until the status names the account: after a crash in between
+            // machines would be looked for at the wrong one.
             self.context.providers.remove(&name);
             self.takes_over()
                 .insert(name, (plan::shown_account(&account), connected));
@@ -418,15 +416,15 @@ impl Controller {
         }
     }
 
-    /// A problem with the credentials, with the Secret and the keys that they are in.
+    /// Adds the Secret and its keys to a problem with the credentials.
     fn explained(&self, object: &ProviderObject, problem: ProviderError) -> ProviderError {
         let kind = object.spec.account().map(|(kind, _)| kind).unwrap_or_default();
         let keys = (self.context.credential_keys)(kind);
         credentials::explained(problem, &object.spec, &self.context.config.namespace, keys)
     }
 
-    /// Whether these credentials show a machine of ours that is on record: then they are of
-    /// the account where it is, by whatever name. Some clouds name an account by its key.
+    /// Whether these credentials show a machine on record: then they are of its account, whatever
+    /// its id. Some clouds name an account by its key.
     async fn has_ours(&self, name: &str, provider: &Arc<dyn Provider>) -> Result<bool, ProviderError> {
         let machines = self.context.caches.machines.state();
         let recorded: Vec<&Machine> = machines
@@ -447,7 +445,7 @@ impl Controller {
         Ok(plan::shows_any(&recorded, &listed))
     }
 
-    /// What the account still has that is ours.
+    /// Machines and resources of ours that the account still has.
     async fn left(&self, provider: &ProviderObject, answer: &Refresh, memory: &ProviderMemory) -> Left {
         let name = provider.name_any();
         let Some(account) = self.context.providers.get(&name) else {
@@ -473,7 +471,7 @@ impl Controller {
         };
         match timeout(CALL_DEADLINE, asked).await {
             Ok(Ok((listed, leftovers))) => {
-                // Only now, after the lists: what was recorded meanwhile is known too.
+                // Read after the lists, so that machines recorded meanwhile are known too.
                 let providers = caches.providers.state();
                 let (machines, pools) = (caches.machines.state(), caches.pools.state());
                 let owners = Owners::of(
@@ -489,7 +487,8 @@ impl Controller {
         }
     }
 
-    /// Returns what Pools shared at an account; the next look tells whether that worked.
+    /// Returns the resources that Pools shared at an account; the next look tells whether that
+    /// worked.
     async fn release(&self, provider: &str, scopes: &[PoolScope]) {
         let Some(account) = self.context.providers.get(provider) else {
             return;
@@ -564,8 +563,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Writes with the resource version it was planned from: a plan made on an old view is refused.
-    /// Returns the object as it is then.
+    /// Writes with the resource version of the plan, so that a plan made on an old view is refused.
+    /// Returns the new object.
     async fn set_finalizers(
         &self,
         provider: &ProviderObject,
@@ -590,16 +589,15 @@ impl Controller {
         Ok(fresh)
     }
 
-    /// Writes with the version that it was planned from: the cost of machines is added to the
-    /// amounts that stand there.
+    /// Writes with the version of the plan, which added the cost of machines to its amounts.
     async fn write_status(
         &self,
         provider: &ProviderObject,
         status: &ProviderStatus,
     ) -> Result<ProviderObject, Error> {
         let api: Api<ProviderObject> = Api::all(self.context.client.clone());
-        // Fields that became empty are left out of JSON: a merge patch must name them to
-        // take them away, so the whole status is given anew.
+        // JSON leaves out empty fields, which a merge patch would have to name: so the whole status
+        // is replaced.
         let patch = json!([
             { "op": "test", "path": "/metadata/uid", "value": provider.metadata.uid },
             { "op": "add", "path": "/metadata/resourceVersion", "value": provider.metadata.resource_version },
@@ -657,7 +655,7 @@ impl Controller {
     }
 }
 
-/// What became of a call that the account did not answer.
+/// The outcome of a call that the account did not answer.
 fn late(operation: &'static str) -> ProviderError {
     ProviderError::new(
         ErrorKind::Transient,

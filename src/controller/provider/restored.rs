@@ -1,5 +1,5 @@
-//! What a Provider's controller does about a restored cluster: it judges the evidence, tells
-//! people, and has the decision carried out. [`crate::restore`] has the reasons.
+//! The Provider controller's part after a restore: it judges the evidence, publishes it, and has
+//! the decision carried out. [`crate::restore`] has the reasons.
 
 pub(crate) mod act;
 
@@ -62,8 +62,8 @@ impl Controller {
         holds.has_led_for(HELLOS) || caches.machines.state_filter(had_agent).iter().all(has_told)
     }
 
-    /// Acts on a verdict that is on record: tells people, carries out the decision, and only then
-    /// frees the Provider.
+    /// Acts on a recorded verdict: publishes it, carries out the decision, and only then frees the
+    /// Provider.
     pub(super) async fn restored(
         &self,
         provider: &ProviderObject,

@@ -1,10 +1,10 @@
-//! Credentials that change: which Providers must look at their account again, because the
-//! Secret that they name is another one now. A rotated key is used at once, a revoked one
-//! is found out at once, without a restart and without asking more often.
+//! Credentials that change: which Providers must look at their account again, because their Secret
+//! changed. A rotated key is used at once and a revoked one is noticed at once, without a restart
+//! and without asking more often.
 //!
 //! The watch sees only the metadata of Secrets, and not of Secrets that hold keys of Pools;
-//! what is in a Secret is read by [`super::credentials`], for the Provider that names it.
-//! While the watch is broken, the refresh interval decides as it does without it.
+//! [`super::credentials`] reads the Secret for the Provider that names it. While the watch is
+//! broken, the refresh interval decides.
 
 use std::{
     collections::BTreeMap,
@@ -30,8 +30,8 @@ pub(super) struct Seen {
     pub version: String,
 }
 
-/// Version of a Secret: its UID and resource version, as one made anew may count from
-/// the beginning.
+/// Version of a Secret: its UID and resource version, since a Secret that is made anew may count
+/// from the beginning.
 pub(super) fn version(secret: &impl Resource) -> String {
     let meta = secret.meta();
     format!(
@@ -70,7 +70,7 @@ fn seen(event: &Event<PartialObjectMeta<Secret>>) -> Option<Seen> {
     })
 }
 
-/// Providers whose Secret changed and that did not look since, each with the version.
+/// Providers whose Secret changed since their last look, each with the version.
 #[derive(Debug, Default)]
 pub(super) struct Rotated(Mutex<BTreeMap<String, String>>);
 

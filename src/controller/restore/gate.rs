@@ -1,6 +1,6 @@
-//! Keeps orders and ends from the account of a Provider that is held. The account's client is
-//! behind this gate, so no caller can forget to look. Until the account was listed once, calls
-//! that change something there wait.
+//! Keeps orders and deletions from the account of a held Provider. The account's client is behind
+//! this gate, so no caller can forget to check. Until the account was listed once, calls that
+//! change something wait.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use skyward_planner::restore::evidence::Evidence;
 
-    /// A cloud that counts what would change something there.
+    /// A cloud that counts calls that change something.
     struct Counting {
         calls: AtomicU32,
         capabilities: Capabilities,

@@ -1,12 +1,12 @@
 //! A cluster whose memory is older than its machines: restored from a backup, or a copy.
 //!
-//! Things that such a cluster does not remember look like garbage to it: machines without a record,
-//! runs that no Task claims, results of Tasks that are not there. So the operator looks for
-//! proof that its memory is old ([`skyward_planner::restore::evidence`]), and when it has proof it **holds** the Provider
-//! ([`skyward_planner::restore::verdict`]): nothing of that Provider is ordered, ended, started, stopped or forgotten, and
-//! nothing is deleted from the store, until a person decides or the time is over. Meanwhile
-//! [`gate`] keeps every order and every end from the cloud. [`seal`] lets a machine prove the epoch
-//! that it names. docs/decisions/0011-restored-clusters.md has the reasons.
+//! To such a cluster everything that it does not remember looks like garbage: machines without a record, runs
+//! that no Task claims, results of missing Tasks. So the operator looks for proof that its memory is old
+//! ([`skyward_planner::restore::evidence`]), and when it has proof it **holds** the Provider
+//! ([`skyward_planner::restore::verdict`]): nothing of that Provider is ordered, ended, started, stopped or
+//! forgotten, and nothing is deleted from the store, until a person decides or the time is over. Meanwhile
+//! [`gate`] keeps every order and every end from the cloud. [`seal`] lets a machine prove the epoch that it
+//! names. docs/decisions/0011-restored-clusters.md has the reasons.
 
 pub mod gate;
 pub mod seal;
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 /// How long at most a decision waits for the agents of recorded machines, from when the leader
 /// began.
 pub const HELLOS: Duration = Duration::from_mins(2);
-/// Most Pools that this process remembers that the cluster had.
+/// Most Pools of the cluster that this process remembers.
 const REMEMBERED: usize = 10_000;
 
 /// What this process knows about a restore, by Provider, and which Providers are held.
@@ -131,8 +131,8 @@ impl Holds {
             })
     }
 
-    /// Whether this process would know of proof by now: each of these accounts was listed once,
-    /// or the time for that is over.
+    /// Whether a proof would be known by now: each of these accounts was listed once, or the time
+    /// for that is over.
     pub fn is_settled<'a>(&self, mut accounts: impl Iterator<Item = &'a String>) -> bool {
         let inner = self.lock();
         let listed = |name: &String| {
@@ -190,7 +190,7 @@ impl Holds {
         }
     }
 
-    /// What is known of a Provider: what was listed, and the highest epoch that was proved.
+    /// The evidence of a Provider's last list, and the highest proved epoch.
     pub fn seen(&self, provider: &str) -> (Option<Arc<Evidence>>, Option<u64>) {
         let inner = self.lock();
         let known = inner.providers.get(provider);
@@ -221,7 +221,7 @@ impl Holds {
         freed
     }
 
-    /// Sets whether the Provider is held; its controller calls this once that is on record.
+    /// Sets whether the Provider is held; its controller calls this once the status says so.
     pub fn set(&self, provider: &str, held: bool) {
         let mut inner = self.lock();
         let known = inner.providers.entry(provider.to_owned()).or_default();
@@ -291,7 +291,7 @@ impl Holds {
         }
     }
 
-    /// Woken when what is held changes, and when an account is listed for the first time.
+    /// Woken when a hold begins or ends, and when an account is listed for the first time.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

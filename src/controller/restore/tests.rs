@@ -1,4 +1,4 @@
-//! What holds, and what ends a hold.
+//! What begins and what ends a hold.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{health::Health, runtime::Error};
 
-/// Waits until our custom resources are served; says so, once, when they are not.
+/// Waits until our custom resources are served; logs once while they are not.
 pub(crate) async fn wait_for_crds(client: &Client, health: &Health) -> Result<(), Error> {
     served::<Pool>(client, health).await?;
     served::<Machine>(client, health).await?;

@@ -1,5 +1,5 @@
-//! The watches that fill the caches: one for each kind. What a watch saw is published after the
-//! cache has it; an object that cannot be read is skipped and counted, and never blinds a watch.
+//! The watches that fill the caches: one for each kind. Changes are published after the cache has
+//! them; an unreadable object is skipped and counted, and never blinds a watch.
 
 use std::{collections::HashSet, fmt::Debug, sync::Arc};
 
@@ -34,7 +34,7 @@ use crate::{
 /// Objects of one page of a first list. Users write them or their content: one object may have
 /// more than a MiB, and a page is in memory twice while it is read.
 const PAGE: u32 = 50;
-/// Offers are small and many, and ours.
+/// Offers are many, small and written by us.
 const PAGE_OF_OFFERS: u32 = 500;
 
 pub(super) fn watch_all(
@@ -134,7 +134,7 @@ pub(super) fn watch_all(
 enum Seen<'a, K> {
     Applied(&'a Arc<K>),
     Deleted(&'a K),
-    /// A complete list, and what was known before and is not in it.
+    /// A complete list, and the former objects that are not in it.
     Listed {
         now: &'a [Arc<K>],
         gone: &'a [Arc<K>],
@@ -151,7 +151,7 @@ impl<K> Seen<'_, K> {
     }
 }
 
-/// One watch for each kind fills its cache and tells what it saw. One that panics lists anew.
+/// The watch of one kind: fills its cache and publishes the changes. After a panic it lists anew.
 fn watch<K>(
     client: &Client,
     mut writer: Writer<K>,
@@ -183,7 +183,7 @@ where
     }
 }
 
-/// Puts what a watch saw into its cache, and tells it.
+/// Puts an event of the watch into its cache, and publishes it.
 fn show<K>(
     event: watcher::Result<Event<Guarded<K>>>,
     writer: &mut Writer<K>,
@@ -236,8 +236,7 @@ fn show<K>(
     }
 }
 
-/// Takes the guard off, and removes fields that nobody reads; a malformed object is skipped and
-/// counted.
+/// Takes the guard off, and removes unused fields; a malformed object is skipped and counted.
 fn readable<K: Resource<DynamicType = ()>>(
     event: Event<Guarded<K>>,
     kind: &str,

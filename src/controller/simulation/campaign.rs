@@ -25,7 +25,7 @@ use super::{
 const HISTORIES: u64 = 10_000;
 /// Histories of a round of `make soak`: twenty rounds are a million.
 const IN_A_ROUND: u64 = 50_000;
-/// Failures that are told; then it is enough.
+/// Most failures that are printed.
 const TOLD: usize = 5;
 /// Seeds of histories that once broke a rule, with what it was.
 const KEPT: &[(u64, &str)] = &[
@@ -70,8 +70,8 @@ impl World {
         }
     }
 
-    /// A while in which nothing goes wrong any more: until nothing changes, at least and at
-    /// most that long.
+    /// A calm without faults until nothing changes, for at least `least` and at most `most`
+    /// seconds.
     pub(super) fn calm_down(&mut self, least: i64, most: i64) {
         self.calm = true;
         self.change();
@@ -97,7 +97,7 @@ impl World {
             self.now = if now < least || now - self.changed_at < patience {
                 next
             } else {
-                // Nothing moves; somebody may wait for long.
+                // Nothing moves; a long wait may be due.
                 let waits = self.process.due.iter();
                 let waits = waits.filter(|(work, at)| !work.is_periodic() && **at > now + 60);
                 match waits.map(|(_, at)| *at).min() {
@@ -113,7 +113,7 @@ impl World {
         self.rule(false, || "it never comes to rest".to_owned());
     }
 
-    /// Chance has put everything somewhere; now it is put right, but for one thing.
+    /// Undoes what chance did, but for `want`.
     pub(super) fn put_right(&mut self, want: Want) {
         self.sell_out(want == Want::Stock);
         self.limit(None);
@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-/// One history; what it breaks.
+/// Runs one history; the world has the rules that it broke.
 fn history(seed: u64, tells: bool) -> World {
     let mut world = World::new(seed, tells);
     let kind = world.some_kind();
@@ -212,7 +212,7 @@ fn history(seed: u64, tells: bool) -> World {
     world
 }
 
-/// Something is not available, and the Pools say what.
+/// Makes something unavailable; the Pools must name it.
 fn run_short(world: &mut World, want: Want) {
     world.put_right(want);
     match want {
@@ -238,7 +238,7 @@ fn finish(world: &mut World) {
             world.at_rest(Want::Nothing);
         },
         |world| {
-            // A day passes, or what comes next goes wrong.
+            // A day passes, or the next steps meet faults.
             let day = world.random.random_ratio(1, 8);
             world.now += if day { DAY } else { 0 };
             world.delete_pools();
@@ -248,7 +248,7 @@ fn finish(world: &mut World) {
             world.put_right(Want::Nothing);
             world.calm_down(ALL_SWEEPS, 2 * HOUR);
             world.at_rest(Want::Nothing);
-            // What somebody tore off at an account of before is found there.
+            // Orphans at former accounts are found there.
             world.other_accounts();
             world.calm_down(ALL_SWEEPS, 2 * HOUR);
             world.nothing_is_left();
@@ -272,8 +272,8 @@ fn finish(world: &mut World) {
     }
 }
 
-/// Pools and Providers go together, as a GitOps tool deletes them: not in an order that
-/// would help. What was at accounts of before, nobody can find then.
+/// Pools and Providers go together, as a GitOps tool deletes them: in no helpful order. Orphans at
+/// former accounts cannot be found then.
 fn all_at_once(world: &mut World) {
     world.delete_pools();
     world.delete_providers();
@@ -283,7 +283,7 @@ fn all_at_once(world: &mut World) {
     world.nothing_is_left_at(&accounts.collect());
 }
 
-/// What a seed breaks, in words.
+/// The rules that a seed breaks, in words.
 fn judge(seed: u64) -> Option<String> {
     match catch_unwind(AssertUnwindSafe(|| history(seed, false).broken)) {
         Ok(broken) => broken.first().cloned(),
@@ -295,7 +295,7 @@ fn again(seed: u64) -> String {
     format!("SKYWARD_HISTORY={seed} cargo test -p skyward-controller --lib simulation -- --nocapture")
 }
 
-/// Runs them on every core.
+/// Runs these seeds on every core.
 fn run(seeds: std::ops::Range<u64>) -> Vec<(u64, String)> {
     let (next, enough) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let failed = Mutex::new(Vec::new());
@@ -355,7 +355,7 @@ fn what_was_mended_stays_mended() {
     }
 }
 
-/// A story in which nothing goes wrong but that the process dies, once.
+/// A story whose only fault is one death of the process.
 fn dies_once(kind: &'static Kind, at: u64) -> World {
     let mut world = World::new(at, true);
     world.odds = Odds {

@@ -1,8 +1,8 @@
-//! How the process talks to a cloud: what the clients of the real ones do, with answers
-//! that fail, are lost, come late or show what was true before.
+//! The process's client of a cloud, like the real clients, with answers that fail, are lost, come
+//! late or are outdated.
 //!
-//! A cloud promises one thing: what a call has done is shown at the latest a settle time
-//! after its answer was due.
+//! A cloud promises one thing: it shows the effect of a call at the latest a settle time after the
+//! answer was due.
 
 use std::collections::BTreeMap;
 
@@ -46,9 +46,9 @@ enum Luck {
     Good,
     /// It fails before it does anything.
     Fails,
-    /// Nobody knows: it did nothing.
+    /// The answer is lost, and the call had no effect.
     LostBefore,
-    /// Nobody knows: it did what it should.
+    /// The answer is lost, and the call had its effect.
     LostAfter,
 }
 
@@ -70,7 +70,7 @@ impl World {
         self.one_of(&[Luck::Fails, Luck::LostBefore, Luck::LostAfter])
     }
 
-    /// How old what a cloud shows is.
+    /// The age of the state that a cloud shows.
     fn lag(&mut self, settle: i64) -> i64 {
         if settle > 0 && self.odds.lag > 0 && self.random.random_ratio(self.odds.lag, 100) {
             self.random.random_range(0..=settle)
@@ -211,7 +211,7 @@ impl World {
             Luck::LostBefore => return Ok(Err(lost())),
             Luck::Good | Luck::LostAfter => {}
         }
-        // What nobody waits for may be done later.
+        // An order whose answer is lost may be carried out later.
         let late = if luck == Luck::LostAfter {
             self.random.random_range(0..=kind.settle() / 2)
         } else {
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// The same past the gate of what is held.
+    /// A deletion by a person's decision, which passes the gate.
     pub(super) fn delete_decided(
         &mut self,
         provider: &str,
@@ -327,7 +327,7 @@ impl World {
         Ok(found)
     }
 
-    /// Returns what the machines of a Pool shared; only a look that finds nothing is proof.
+    /// Returns the shared resources of a Pool; only a look that finds none is proof.
     pub(super) fn release(&mut self, provider: &str, scope: &PoolScope) -> Result<Deletion, ProviderError> {
         self.passes(provider, "return what the machines shared")?;
         let mut found = self.leftovers(provider, &scope.regions)?;

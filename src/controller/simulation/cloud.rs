@@ -1,5 +1,5 @@
-//! One account at a cloud, as it is: machines with the moments of their lives, what they
-//! share, and the meter. Nothing here fails, lags or forgets; [`super::client`] does.
+//! The true state of one account at a cloud: machines with the moments of their lives, shared
+//! resources, and the meter. Nothing here fails, lags or forgets; [`super::client`] does.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) struct Cloud {
     pub(super) shared: Vec<Shared>,
     /// Offers that are sold out on a market (`true`: spot).
     pub(super) sold_out: BTreeSet<(String, bool)>,
-    /// Its credentials are refused.
+    /// Whether its credentials are refused.
     pub(super) revoked: bool,
 }
 
@@ -36,9 +36,9 @@ pub(super) struct Rented {
     pub(super) region: String,
     pub(super) spot: bool,
     pub(super) hourly: Decimal,
-    /// It exists and is billed from then on.
+    /// From then on it exists and is billed.
     pub(super) created: i64,
-    /// How much later than the answer to its order that was.
+    /// How much later than the answer to its order it was created.
     pub(super) late: i64,
     pub(super) runs_at: i64,
     pub(super) fails_at: i64,
@@ -46,11 +46,11 @@ pub(super) struct Rented {
     /// When the cloud takes it back, and since when it says so.
     pub(super) reclaim: Option<(i64, i64)>,
     pub(super) end_ordered: i64,
-    /// It does not exist and is not billed from then on.
+    /// From then on it does not exist and is not billed.
     pub(super) gone: i64,
 }
 
-/// Something that machines of a Pool share.
+/// A resource that machines of a Pool share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) pool_uid: String,
@@ -64,12 +64,12 @@ impl Rented {
         self.created <= at && at < self.gone
     }
 
-    /// It exists, or an order that is under way will make it.
+    /// Whether it exists, or an order under way will make it.
     pub(super) const fn will_exist(&self, at: i64) -> bool {
         at < self.gone
     }
 
-    /// SSH answers.
+    /// Whether SSH answers.
     pub(super) const fn answers(&self, at: i64) -> bool {
         let is_up = self.exists(at) && self.runs_at <= at;
         is_up && at < self.fails_at && at < self.halts_at && at < self.end_ordered
@@ -97,7 +97,7 @@ impl Rented {
         }
     }
 
-    /// As its cloud shows it when it shows what was true at that time.
+    /// The machine as its cloud shows its state at that time.
     pub(super) fn shown(&self, kind: &Kind, at: i64) -> Option<ProviderMachine> {
         if !self.exists(at) {
             return None;
@@ -122,7 +122,7 @@ impl Rented {
         })
     }
 
-    /// What it costs from its beginning to that moment, by the cloud's own rules.
+    /// Its cost until now, by the cloud's own rules.
     pub(super) fn bill(&self, kind: &Kind, now: i64) -> Decimal {
         cost(kind, self.hourly, self.gone.min(now) - self.created)
     }
@@ -184,7 +184,7 @@ impl Cloud {
         id
     }
 
-    /// What the machines of a Pool share is there.
+    /// Makes the shared resource of a Pool.
     pub(super) fn share(&mut self, pool_uid: &str, region: &str, now: i64) {
         let is_it = |shared: &Shared| shared.pool_uid == pool_uid && shared.region == region;
         if !self
@@ -212,7 +212,7 @@ impl Cloud {
         }
     }
 
-    /// It halts, or is taken back; what that means for the bill depends on the cloud.
+    /// Halts a machine, or takes it back; the cloud decides what that means for the bill.
     pub(super) fn halt(&mut self, index: usize, at: i64) {
         let keeps = self.kind.keeps_halted;
         if let Some(machine) = self.rented.get_mut(index) {
@@ -223,7 +223,7 @@ impl Cloud {
         }
     }
 
-    /// What is shared, as of that time.
+    /// Shared resources, as of that time.
     pub(super) fn leftovers(&self, at: i64) -> Vec<Leftover> {
         self.shared
             .iter()
@@ -243,7 +243,7 @@ impl Cloud {
     }
 }
 
-/// Where each machine of a simulated cloud answers; nobody dials it.
+/// The endpoint of every simulated machine, which is never dialled.
 fn endpoint() -> Endpoint {
     Endpoint {
         dial: Dial::Address(std::net::SocketAddr::from(([10, 0, 0, 7], 22))),

@@ -92,7 +92,7 @@ impl World {
         self.secrets.insert(provider.to_owned(), secret);
         let now = self.now;
         self.process.wake(Work::Provider(provider.to_owned()), now);
-        // It is asked anew at once, as after a restart or at its next refresh.
+        // The account is asked anew at once, as after a restart or at the next refresh.
         if let Some(look) = self.process.looks.get_mut(provider) {
             look.asked_at = None;
         }

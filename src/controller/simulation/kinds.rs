@@ -1,4 +1,4 @@
-//! What kinds of clouds there are: data, as the real ones have it.
+//! The kinds of clouds, with the properties of the real ones.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ pub(super) struct Kind {
     pub(super) capabilities: Capabilities,
     /// Its regions; a list has only the regions that are asked for.
     pub(super) regions: &'static [&'static str],
-    /// Machines of a Pool share things (keys, groups, scripts) that must be returned.
+    /// Whether machines of a Pool share resources (keys, groups, scripts) that must be returned.
     pub(super) shares: bool,
-    /// A machine is found by its id even where lists lag.
+    /// Whether a machine is found by its id even where lists lag.
     pub(super) finds_by_id: bool,
-    /// What halts or is taken back stays there, and on the bill, until it is deleted.
+    /// Whether a machine that halts or is taken back stays, and is billed, until it is deleted.
     pub(super) keeps_halted: bool,
-    /// Since when a machine is billed is told.
+    /// Whether the cloud tells since when a machine is billed.
     pub(super) tells_start: bool,
 }
 
@@ -101,7 +101,7 @@ const VERDA: Kind = Kind {
     tells_start: true,
 };
 
-/// Pods of a cluster: nothing lags, and nothing is known of a bill.
+/// Pods of a cluster: nothing lags, and there is no bill.
 const CONTAINER: Kind = Kind {
     capabilities: Capabilities {
         marking: Marking::Tags,
@@ -127,7 +127,7 @@ impl Kind {
         self.capabilities.kind
     }
 
-    /// How long what it shows may lag, in seconds.
+    /// How long its answers may lag, in seconds.
     pub(super) const fn settle(&self) -> i64 {
         self.capabilities.settle_time.as_secs() as i64
     }

@@ -25,7 +25,7 @@ use crate::machine::{
     order::{OrderParts, order},
 };
 
-/// Most plans in a row, as in the real one.
+/// Most plans in a row, as in the real controller.
 const ROUNDS: usize = 6;
 
 impl World {
@@ -194,7 +194,7 @@ impl World {
         looked.observed(memory, self.time())
     }
 
-    /// What an order is admitted by, as this process sees it.
+    /// The terms of an order, as this process sees them.
     fn terms(&self, machine: &Machine) -> Terms {
         let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
         let pool = self.process.pools.get(&spec.pool);
@@ -220,7 +220,7 @@ impl World {
         };
         let pool = pool.clone();
         self.may_be_ordered(seen);
-        // Its key is made if somebody took it away.
+        // Its key is made anew if somebody removed it.
         self.ensure_key(&seen.machine.spec.pool_uid);
         let parts = OrderParts {
             cluster: "cluster",
@@ -236,7 +236,7 @@ impl World {
         Ok(Some(answer))
     }
 
-    /// What was recorded before a limit was lowered is not ordered after that.
+    /// A Machine recorded before a limit was lowered is not ordered after that.
     fn may_be_ordered(&mut self, seen: &Observed) {
         let (provider, name) = (&seen.machine.spec.provider, &seen.machine.name);
         let object = self.process.providers.get(provider);
@@ -276,7 +276,7 @@ impl World {
         );
     }
 
-    /// A record goes when nothing of it is left.
+    /// A record goes only when its machine is gone.
     fn may_be_let_go(&mut self, machine: &Machine) {
         let uid = machine.uid().unwrap_or_default();
         let left = self.alive_of(&uid);

@@ -2,16 +2,16 @@
 //! seeds.
 //!
 //! Plans, sweeps and money are the real ones. Around them stand an API server ([`server`]),
-//! clouds that are known exactly ([`cloud`], [`kinds`]) and answer as clouds do
-//! ([`client`]), a clock, and a controller process ([`process`]) that carries out what is
-//! planned in the order of the real effects ([`pools`], [`machines`], [`providers`],
-//! [`sweeps`]) and may die between any two of them. [`happenings`] is what users, clouds
-//! and chance do; [`rules`] what must hold at every moment and when all is calm again;
-//! [`campaign`] makes a history from a seed, and runs thousands; [`restored`] has the histories in
-//! which the API server goes back to a backup.
+//! clouds whose state is known exactly ([`cloud`], [`kinds`]) and that answer as clouds do
+//! ([`client`]), a clock, and a controller process ([`process`]) that carries plans out in the
+//! order of the real effects ([`pools`], [`machines`], [`providers`], [`sweeps`]) and may die
+//! between any two of them. [`happenings`] has the deeds of users, clouds and chance; [`rules`]
+//! what must hold at every moment and when all is calm again; [`campaign`] makes a history from a
+//! seed, and runs thousands; [`restored`] has the histories in which the API server goes back to a
+//! backup.
 //!
-//! A history that breaks a rule prints its seed, and how to see it again. It is kept in
-//! [`campaign`] when what it found is mended.
+//! A history that breaks a rule prints its seed, and how to see it again. [`campaign`] keeps the
+//! seed once the fault is mended.
 
 mod campaign;
 mod client;

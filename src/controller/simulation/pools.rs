@@ -44,7 +44,7 @@ use super::{
 };
 use crate::{accounts::fleet::Reserved, pool::observe::reserved_facts};
 
-/// Most plans in a row, as in the real one.
+/// Most plans in a row, as in the real controller.
 const ROUNDS: usize = 6;
 
 /// In whole seconds, and at least one.
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// Carries out; `Err`: something was refused, and it is looked at again after so long.
+    /// Carries a plan out; `Err`: a write was refused, look again after so long.
     fn act(
         &mut self,
         pool: &mut Arc<Pool>,
@@ -370,7 +370,7 @@ impl World {
             self.boundary()?;
             match self.record(pool, seen, name, spec) {
                 Ok(_) | Err(Refused::Exists) => {}
-                // Perhaps it was created: the reservation stays until somebody has looked.
+                // Perhaps created: the reservation stays until a look decides.
                 Err(_) => refused = Some(1),
             }
         }

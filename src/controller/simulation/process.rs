@@ -1,5 +1,4 @@
-//! The controller process: what it sees through its watches, what it remembers, and what is
-//! due. All of it is gone with a crash.
+//! The controller process: its caches, its memory and its due work. A crash loses all of it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +41,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// It comes again and again, whether there is anything to do or not.
+    /// Whether it is due again and again.
     pub(super) const fn is_periodic(&self) -> bool {
         matches!(
             self,
@@ -54,7 +53,7 @@ impl Work {
 /// A connection to a machine.
 pub(super) struct Session {
     pub(super) state: SessionState,
-    /// When it gets further.
+    /// When it takes its next step.
     pub(super) next: i64,
 }
 
@@ -86,9 +85,9 @@ pub(super) struct Process {
     pub(super) orphans: BTreeMap<String, Sightings>,
     pub(super) left: BTreeMap<String, resource_sweep::Sightings>,
     pub(super) lost_keys: key_sweep::Sightings,
-    /// Machines that the dispatchers know to be given up.
+    /// Machines that the dispatchers know are given up.
     pub(super) closed: BTreeSet<String>,
-    /// What it knows of old memory, in a history with a restore.
+    /// Its evidence of old memory, in a history with a restore.
     pub(super) holds: Arc<Holds>,
     pub(super) due: BTreeMap<Work, i64>,
     /// Digests of what Pools ask of machines, by UID and generation.
@@ -168,7 +167,7 @@ impl Process {
             }
             self.wake(Work::Machine(name), now);
         }
-        // What came and went is told as well.
+        // Machines that came and went are published as well.
         for (_, machine) in std::mem::take(&mut self.looked_up) {
             self.fleet.remove(&machine);
         }
@@ -187,7 +186,7 @@ impl Process {
     }
 }
 
-/// Names of objects that are not what they were.
+/// Names of objects that changed.
 fn changed<K>(before: &BTreeMap<String, Arc<K>>, after: &BTreeMap<String, Arc<K>>) -> Vec<String> {
     let is_news = |name: &&String| match (before.get(*name), after.get(*name)) {
         (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
@@ -354,7 +353,7 @@ impl World {
             let takes = machine.status.as_ref().and_then(|status| status.phase)
                 == Some(skyward_api::MachinePhase::Ready)
                 && !self.process.closed.contains(&name);
-            // What is given up is seen a moment later, and until then it may get a run.
+            // A deletion is seen a moment later, and until then the machine may get a run.
             if machine.meta().deletion_timestamp.is_some() && !self.chance(50) {
                 self.process.closed.insert(name.clone());
             }

@@ -105,7 +105,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks the account who it is and what it offers.
+    /// Asks the account for its id and its offers.
     fn ask(&mut self, object: &Provider) -> Refresh {
         let name = object.name_any();
         let secret = self.secrets[&name].clone();
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// What the account still has that is ours.
+    /// Machines and resources of ours that the account still has.
     fn left(&mut self, provider: &Provider, answer: &Refresh, memory: &ProviderMemory) -> Left {
         let name = &provider.name_any();
         if !self.process.clients.contains_key(name) {

@@ -1,5 +1,5 @@
-//! The API server goes back to a backup while machines go on: nothing that it has forgotten is
-//! ended, and nothing at all while it is held, until a person decides.
+//! The API server goes back to a backup while machines go on: no forgotten machine is ended, and no
+//! machine at all while its Provider is held, until a person decides.
 //!
 //! `SKYWARD_RESTORE=<seed>` tells one history.
 
@@ -32,12 +32,12 @@ use crate::provider::restored::act;
 const HISTORIES: u64 = 1_500;
 const HOUR: i64 = 3600;
 
-/// What is true of a restore.
+/// The truth about a restore.
 #[derive(Default)]
 pub(super) struct Restores {
-    /// What the API server is to go back to, and what was settled by then.
+    /// The backup, and the costs that were settled by then.
     backup: Option<(Server, Vec<Settled>)>,
-    /// Machines that it forgot: account, and id there.
+    /// Forgotten machines: account, and id there.
     forgotten: BTreeSet<(String, String)>,
 }
 
@@ -53,7 +53,7 @@ impl World {
         Ok(())
     }
 
-    /// What a list proves is known at once.
+    /// The evidence of a list is known at once.
     pub(super) fn note_evidence(&mut self, provider: &str, evidence: Evidence) {
         let now = self.now;
         if self.process.holds.listed(provider, evidence) {
@@ -79,7 +79,8 @@ impl World {
         (verdict, evidence)
     }
 
-    /// Pools count on above what was decided about; then the Provider is free, if nothing holds it.
+    /// Raises the Pools' attempts above the decided machines; then the Provider is free, if nothing
+    /// else holds it.
     pub(super) fn carry_out_decision(
         &mut self,
         provider: &str,
@@ -258,7 +259,7 @@ impl World {
 fn history(seed: u64, tells: bool) -> World {
     let mut world = World::new(seed, tells);
     world.restores = Some(Restores::default());
-    // What a machine cost that ended after the backup nobody knows, as after a crash.
+    // The cost of a machine that ended after the backup is not known, as after a crash.
     world.odds.crash = world.odds.crash.max(1);
     let kind = world.some_kind();
     world.add_provider("a", kind);

@@ -1,4 +1,4 @@
-//! What must hold: at each effect, and when all is calm.
+//! The rules: at each effect, and when all is calm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use skyward_planner::money::{Tariff, billed_until};
 
 use super::{cloud::Rented, world::World};
 
-/// What a machine cost by its record, when that was let go.
+/// The cost of a machine in its record, when the record went.
 #[derive(Clone, Debug)]
 pub(super) struct Settled {
     pub(super) provider: String,
@@ -28,7 +28,7 @@ pub(super) struct Settled {
 /// Why a Pool cannot have all its machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// It can.
+    /// The Pool can have all of them.
     Nothing,
     /// Everything is sold out everywhere.
     Stock,
@@ -133,7 +133,7 @@ impl World {
         });
     }
 
-    /// When a record goes: what it cost is on record, if anybody could know it.
+    /// When a record goes: its cost is recorded, if it could be known.
     pub(super) fn settle(&mut self, machine: &Machine) {
         let uid = machine.uid().unwrap_or_default();
         let status = machine.status.clone().unwrap_or_default();
@@ -154,16 +154,16 @@ impl World {
             .values()
             .flat_map(|cloud| &cloud.rented)
             .filter(|rented| rented.mark.machine_uid == uid && rented.end_ordered < rented.gone)
-            // Shorter, and nobody may ever have heard of it.
+            // A machine that lived shorter may never have been seen.
             .any(|rented| rented.gone - rented.created > 120);
-        // A crash may come between its end and the record that it was there.
+        // A crash may come between its end and the record that it existed.
         let may_be_lost = self.odds.crash + self.odds.writes > 0;
         self.rule(may_be_lost || !was_ended, || {
             format!("what {} cost is nowhere on record", machine.name_any())
         });
     }
 
-    /// What a machine cost between those times, by the rules of its cloud.
+    /// The cost of a machine between the recorded times, by the rules of its cloud.
     fn by_record(&self, settled: &Settled) -> Decimal {
         let kind = self.kind_of(&settled.provider);
         let (since, until) = settled.times;
@@ -239,7 +239,7 @@ impl World {
                 .contains(&stalled.as_str()),
                 told,
             ),
-            // Where there is another Provider, it has room, but not where the others stand.
+            // Another Provider has room, but not at the place of the others.
             Want::Room if short => self.rule(
                 stalled == reason::LIMIT_REACHED
                     || (pool.spec.candidates.len() > 1 && stalled == reason::NO_AVAILABLE_PROVIDER),
@@ -250,8 +250,8 @@ impl World {
                     format!("{} machines, {}", records.len(), told())
                 });
             }
-            // Where another Provider can be used, machines that reach each other are where the
-            // machines stand that cannot be asked about.
+            // Connected machines stay at the place of the machines whose account cannot be asked,
+            // even if another Provider can be used.
             Want::Credentials if short => self.rule(
                 [reason::PROVIDER_NOT_READY, reason::NO_AVAILABLE_PROVIDER].contains(&ready.as_str()),
                 told,
@@ -279,8 +279,8 @@ impl World {
         }
     }
 
-    /// Machines at the accounts whose credentials are there; what somebody tore off at
-    /// another one is found when its credentials come back.
+    /// Machines at the accounts whose credentials are in use; orphans at another account are found
+    /// when its credentials come back.
     fn billed(&self) -> impl Iterator<Item = &Rented> {
         let is_known = |account: &String| self.secrets.values().any(|secret| secret.account == *account);
         let known = self.clouds.iter().filter(move |(account, _)| is_known(account));
@@ -297,7 +297,7 @@ impl World {
         self.rule(slots.is_empty(), || format!("twice for one slot: {slots:?}"));
     }
 
-    /// What is billed is recorded, and what is recorded is billed.
+    /// Every billed machine is recorded, and every recorded machine is billed.
     fn nothing_is_forgotten(&mut self) {
         let billed: BTreeSet<String> = self.billed().map(|machine| machine.id.clone()).collect();
         let recorded: BTreeSet<String> = self
@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// What is on record of machines that lived long is what the meter of their cloud says.
+    /// The recorded costs of long-lived machines agree with the meter of their cloud.
     pub(super) fn meter_agrees(&mut self, least: i64) {
         let (mut paid, mut metered) = (Decimal::ZERO, Decimal::ZERO);
         for settled in &self.settled {
@@ -357,13 +357,13 @@ impl World {
         });
     }
 
-    /// The Pools are gone, and all that they had.
+    /// The Pools are gone, with all their machines and resources.
     pub(super) fn nothing_is_left(&mut self) {
         let accounts = self.clouds.keys().cloned().collect();
         self.nothing_is_left_at(&accounts);
     }
 
-    /// The Pools are gone, and all that they had at these accounts.
+    /// The Pools are gone, with all their machines and resources at these accounts.
     pub(super) fn nothing_is_left_at(&mut self, accounts: &BTreeSet<String>) {
         let pools = self.server.pools.names();
         let machines = self.server.machines.names();
@@ -392,7 +392,7 @@ impl World {
     }
 }
 
-/// An amount as it is written, and as it should be.
+/// Whether a written amount is the expected one.
 fn is_same(written: &str, amount: Decimal) -> bool {
     let written: Decimal = written.parse().unwrap_or_default();
     (written - amount).abs() < Decimal::new(1, 6)

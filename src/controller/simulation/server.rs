@@ -10,13 +10,13 @@ use skyward_api::{Machine, Pool, Provider};
 /// Why a write is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It changed meanwhile.
+    /// The object changed meanwhile.
     Conflict,
     /// There is no such object.
     NotFound,
     /// There is one already.
     Exists,
-    /// Nobody knows whether it was done.
+    /// The answer is lost: the write may have happened.
     Lost,
 }
 
@@ -72,7 +72,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Shelf<K> {
         Ok(object)
     }
 
-    /// A change of the version that somebody looked at.
+    /// A write with the version that its writer has seen.
     pub(super) fn write(
         &mut self,
         clock: &mut u64,
@@ -91,7 +91,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Shelf<K> {
         self.change(clock, &name, change)
     }
 
-    /// A change of whatever version there is, as people make it.
+    /// A write without a version, as people make it.
     pub(super) fn change(
         &mut self,
         clock: &mut u64,
@@ -112,7 +112,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Shelf<K> {
         Ok(object)
     }
 
-    /// Asks for its deletion; with a UID only if it is that one.
+    /// Asks for its deletion; with a UID only of the object with that UID.
     pub(super) fn delete(&mut self, clock: &mut u64, name: &str, uid: Option<&str>, now: Timestamp) {
         let is_meant = |object: &Arc<K>| uid.is_none_or(|uid| object.uid().as_deref() == Some(uid));
         let is_new = |object: &Arc<K>| object.meta().deletion_timestamp.is_none();

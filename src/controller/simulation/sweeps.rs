@@ -1,4 +1,4 @@
-//! The sweeps of the process: what they list, what their plans say, and what they do.
+//! The sweeps of the process: lists, plans and effects.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl World {
             .collect()
     }
 
-    /// Machines that belong to nothing.
+    /// Sweeps orphaned machines.
     pub(super) fn sweep(&mut self) -> Result<(), Crashed> {
         let mut again = 60;
         for name in self.process.clients.keys().cloned().collect::<Vec<_>>() {
@@ -59,7 +59,7 @@ impl World {
             });
             let looks_for_proof = self.restores.is_some();
             let holds = self.process.holds.clone();
-            // Past the caches, as in the real one.
+            // Past the caches, as in the real sweep.
             let counted = self.server.pools.0.values().filter_map(|pool| {
                 let uid = pool.uid()?;
                 let last = if looks_for_proof {
@@ -89,8 +89,8 @@ impl World {
                 .providers
                 .get(&name)
                 .and_then(|provider| provider.status.as_ref()?.after_restore.clone());
-            // Elsewhere it is as at a cloud where anybody writes marks: what the sweep ends is the
-            // same for all.
+            // Histories without a restore treat marks as no proof: what the sweep ends is the same
+            // for all clouds.
             let rules = Rules {
                 marks_prove: looks_for_proof,
                 strange_end: !looks_for_proof,
@@ -134,7 +134,7 @@ impl World {
         Ok(())
     }
 
-    /// What Pools that are gone left behind.
+    /// Sweeps shared resources of Pools that are gone.
     pub(super) fn sweep_leftovers(&mut self) -> Result<(), Crashed> {
         let mut again = 600;
         for name in self.process.clients.keys().cloned().collect::<Vec<_>>() {
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// Keys of Pools that are gone.
+    /// Sweeps keys of Pools that are gone.
     pub(super) fn sweep_keys(&mut self) -> Result<(), Crashed> {
         let found: Vec<key_sweep::StoredKey> = self
             .server
@@ -183,7 +183,7 @@ impl World {
                 uid: uid.clone(),
             })
             .collect();
-        // Past the caches, as in the real one.
+        // Past the caches, as in the real sweep.
         let pools = self.server.pools.0.values().filter_map(|pool| pool.uid());
         let machines = self.server.machines.0.values();
         let wanted: BTreeSet<String> = pools

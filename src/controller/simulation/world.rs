@@ -1,4 +1,4 @@
-//! All that is true: objects, clouds, runs, the time; and chance.
+//! The whole truth: objects, clouds, runs, the time; and chance.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use super::{
     server::Server,
 };
 
-/// The process died; whatever it was about to do, it does not.
+/// The process died; its next effect does not happen.
 pub(super) struct Crashed;
 
-/// How often things go wrong, in percent.
+/// How often faults happen, in percent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Odds {
     /// The process dies between two effects.
@@ -30,7 +30,7 @@ pub(super) struct Odds {
     pub(super) calls: u32,
     /// A write to the API server is refused, or its answer is lost.
     pub(super) writes: u32,
-    /// A cloud shows what was true before.
+    /// A cloud shows outdated state.
     pub(super) lag: u32,
     /// Watches have not caught up.
     pub(super) stale: u32,
@@ -38,7 +38,7 @@ pub(super) struct Odds {
     pub(super) happens: u32,
 }
 
-/// What the Secret of a Provider holds: credentials of an account.
+/// The Secret of a Provider: credentials of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Secret {
     pub(super) account: String,
@@ -50,7 +50,7 @@ pub(super) struct World {
     pub(super) random: StdRng,
     pub(super) now: i64,
     pub(super) odds: Odds,
-    /// Nothing goes wrong any more, and nobody changes anything.
+    /// Whether the world is calm: no faults, and no changes by users.
     pub(super) calm: bool,
     pub(super) server: Server,
     /// By account.
@@ -72,13 +72,13 @@ pub(super) struct World {
     pub(super) torn: BTreeSet<String>,
     /// Attempts that were used, by UID of the Pool.
     pub(super) attempts: BTreeSet<(String, u32)>,
-    /// Machines whose records are gone, and what they cost by them.
+    /// Machines whose records are gone, with the costs in these.
     pub(super) settled: Vec<Settled>,
-    /// What is true of a restore from a backup, in a history that has one.
+    /// The truth about a restore from a backup, in a history that has one.
     pub(super) restores: Option<Restores>,
     /// Rules that were broken.
     pub(super) broken: Vec<String>,
-    /// What happened, when somebody wants to read it.
+    /// The story, if it is to be printed.
     pub(super) story: Option<Vec<String>>,
 }
 
@@ -109,7 +109,7 @@ impl World {
         world
     }
 
-    /// Each history has its own weather.
+    /// Odds of this history.
     fn some_odds(&mut self) -> Odds {
         Odds {
             crash: self.one_of(&[0, 1, 4, 10]),
@@ -153,7 +153,7 @@ impl World {
         second(self.now)
     }
 
-    /// With that many percent, while it is not calm.
+    /// True with that chance in percent; never while it is calm.
     pub(super) fn chance(&mut self, percent: u32) -> bool {
         !self.calm && percent > 0 && self.random.random_ratio(percent.min(100), 100)
     }
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// Something is not what it was.
+    /// Notes that something changed.
     pub(super) const fn change(&mut self) {
         self.changed_at = self.now;
     }

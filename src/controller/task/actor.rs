@@ -34,13 +34,13 @@ use crate::{
     },
 };
 
-/// What became of effects and what machines tell: events that may wait. An effect or a reader of
-/// facts that has another one waits itself.
+/// Outcomes of effects and facts of machines that may wait; their senders wait when the queue is
+/// full.
 const WAITING_EVENTS: usize = 1024;
 /// Events that are taken in before Tasks are placed again.
 const BATCH: usize = 256;
 const TICK: Duration = Duration::from_secs(1);
-/// While a Task has just come: what waits is told that within a second.
+/// Tick while Tasks have just come: a Task that waits says so within a second.
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// The router's handle of a dispatcher.
@@ -49,15 +49,15 @@ pub(crate) struct Handle {
     pub(crate) inbox: inbox::Sender,
     /// The Pool, a Machine or the session of a machine changed.
     pub(crate) changed: Arc<Notify>,
-    /// It holds nothing that would be lost with it.
+    /// Whether the dispatcher holds nothing and can be dropped.
     empty: Arc<AtomicBool>,
-    /// What it said when it panicked.
+    /// The message of its panic.
     broken: Arc<OnceLock<Panicked>>,
     process: JoinHandle<()>,
 }
 
 impl Handle {
-    /// Starts it; `breaks` is told when it panics.
+    /// Starts a dispatcher; `breaks` is notified when it panics.
     pub(crate) fn start(key: Key, runner: Arc<EffectRunner>, breaks: Arc<Notify>) -> Self {
         let (inbox, news) = inbox::inbox();
         let changed = Arc::new(Notify::new());
@@ -100,12 +100,12 @@ impl Handle {
         self.empty.load(Ordering::Acquire)
     }
 
-    /// What it said when it panicked; it does nothing any more.
+    /// The message of its panic, after which it does nothing.
     pub(crate) fn broken(&self) -> Option<&Panicked> {
         self.broken.get()
     }
 
-    /// Waits until it ended; it does when its sender is dropped or at shutdown.
+    /// Waits for its end, which comes when its sender is dropped or at shutdown.
     pub(crate) async fn ended(self) {
         drop(self.inbox);
         // Its panics are caught in it.
@@ -120,11 +120,11 @@ struct Actor {
     changed: Arc<Notify>,
     empty: Arc<AtomicBool>,
     effects: JoinSet<()>,
-    /// Readers of logs know that this Pool's Tasks are taken up.
+    /// Whether readers of logs know that this Pool's Tasks are taken up.
     taken_up: bool,
-    /// What the dispatcher was last told.
+    /// The last views that the dispatcher was told.
     seen: Option<(Option<Arc<PoolView>>, Vec<MachineView>)>,
-    /// What it was last told of this cluster's memory.
+    /// The last state of this cluster's memory that it was told.
     memory: Option<ClusterMemory>,
     held: bool,
     holds: watch::Receiver<u64>,
@@ -142,8 +142,8 @@ impl Actor {
         self.look();
         while !shutdown.is_cancelled() {
             self.settle(&done_tx);
-            // In no fixed order: machines can keep `done_rx` full for ever, and what the watch
-            // shows, the Pool and the clock are heard all the same.
+            // In no fixed order: machines can keep `done_rx` full for ever, and the watch, the Pool
+            // and the clock must be heard all the same.
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 Some(event) = done_rx.recv() => self.dispatcher.on(event, now()),
@@ -175,7 +175,7 @@ impl Actor {
                 carried_out(ended);
             }
         }
-        // Effects under way are dropped: the next leader finds out what became of them.
+        // Effects under way are dropped: the next leader finds out their outcomes.
         self.effects.shutdown().await;
     }
 
@@ -199,8 +199,8 @@ impl Actor {
         }
     }
 
-    /// Tells the dispatcher whether this cluster's memory may be older than its machines, if that
-    /// is news. It hears that before anything else.
+    /// Tells the dispatcher, before anything else, whether this cluster's memory may be older than
+    /// its machines, if that is news.
     fn remember(&mut self) {
         let context = &self.runner.context;
         let memory = if self.held {
@@ -228,7 +228,7 @@ impl Actor {
         let machines = if let Some(pool) = &pool {
             context.fleet.of_pool(&pool.uid).0
         } else {
-            // Of a Pool that is gone: whatever still carries its name.
+            // For a Pool that is gone: all machines that still carry its name.
             let mut machines = context.caches.machines.state();
             machines.retain(|machine| {
                 machine.spec.pool == self.key.name
@@ -270,8 +270,8 @@ impl Actor {
     }
 }
 
-/// An effect that panicked never tells its outcome. The dispatcher would wait for that
-/// for ever, so it breaks as well, and a new one finds out.
+/// An effect that panicked never tells its outcome. The dispatcher would wait for it for ever, so
+/// it breaks as well, and a new one finds out.
 fn carried_out(ended: Result<(), JoinError>) {
     if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
         resume_unwind(panic);

@@ -1,8 +1,8 @@
 //! Arguments of a function as a person wrote them.
 //!
 //! `kubectl apply` drops each null that is the value of a map before it sends a new object, and
-//! keeps the object as it was written in an annotation. Where that annotation says the same but
-//! for such nulls, its arguments are what the function gets; any other annotation is of no account.
+//! keeps the object as it was written in an annotation. Where that annotation differs from the
+//! object only by such nulls, the function gets its arguments; any other annotation is ignored.
 
 use kube::ResourceExt as _;
 use serde_json::{Map, Value};

@@ -39,20 +39,20 @@ pub(crate) use recall::{recall, recall_later};
 
 /// Once so many bytes of a log or value have come, they are stored.
 const PIECE: usize = 512 * 1024;
-/// Most bytes that a piece comes to: the chunk that completes it is not divided.
+/// Most bytes of a piece: the chunk that completes it is not divided.
 const HELD: usize = PIECE + CHUNK_BYTES;
 /// Most bytes that one copy of a running log takes, so that others have their turn.
 const TURN: u64 = 32 * 1024 * 1024;
 /// Most gaps that are kept of one log: a machine that invents more would fill the store with names.
 const MAX_GAPS: usize = 64;
-/// Most of them while the run goes on. A run that prints faster than it is copied makes one with
-/// each piece; the newest part of its log, which is fetched when it has ended, stands behind another.
+/// Most of them while the run goes on. A run that prints faster than it is copied makes a gap with
+/// each piece; one more comes before the newest part of its log, which is fetched when it has ended.
 const GAPS_OF_A_RUNNING_LOG: usize = MAX_GAPS / 2;
 /// Largest offset in a log: it fits where numbers are signed, too.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 /// Longest wait for the store to take or give one piece.
 const STORE_DEADLINE: Duration = Duration::from_mins(1);
-/// Said of a machine that is asked for the log or result of a run and sends nothing.
+/// The message about a machine that does not send the log or result of a run.
 const SILENT: &str = "its machine sends next to nothing";
 
 /// Copies what a running run has printed so far, until so many bytes of it are stored: then
@@ -73,7 +73,7 @@ pub(crate) async fn copy_log(
         gaps: GAPS_OF_A_RUNNING_LOG,
     };
     let copy = async {
-        // For a namespace that is full nothing is fetched in vain.
+        // Nothing is fetched for a namespace without room.
         let id = run.to_string();
         let room = store.has_room(&run.uid, &id, 1, Class::Bulk);
         if !matches!(timeout(STORE_DEADLINE, room).await, Ok(Ok(()))) {
@@ -88,13 +88,13 @@ pub(crate) async fn copy_log(
 
 /// How far a copy goes.
 struct Bounds {
-    /// Bytes that it takes, and some of the piece that it is at.
+    /// Bytes that it takes; the last piece is completed.
     taken: u64,
-    /// Nothing is taken once so many bytes of the log are stored.
+    /// Stops once so many bytes of the log are stored.
     stored: u64,
     /// Offset where the log ends.
     end: u64,
-    /// Nothing is taken behind one gap more than these.
+    /// Most gaps; the copy stops at the next one.
     gaps: usize,
 }
 
@@ -168,7 +168,7 @@ async fn copy_to(
     }
 }
 
-/// Keeps bytes that came. A buffer that grows by itself would take up to twice the room it needs.
+/// Appends bytes. A buffer that grows by itself would take up to twice the room.
 fn hold(held: &mut BytesMut, data: &[u8]) {
     if held.is_empty() && data.len() < CHUNK_BYTES {
         held.reserve(data.len());
@@ -220,7 +220,7 @@ fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
     match error {
         skyward_store::Error::Full(_) | skyward_store::Error::Kept => {
             metrics.store_failed("full");
-            // The system's own words for it help no user.
+            // The system's own message helps no user.
             CollectError::Full(error.to_string())
         }
         skyward_store::Error::QuotaExceeded { .. } | skyward_store::Error::TooManyFiles { .. } => {
@@ -242,7 +242,7 @@ fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
 pub(crate) enum Progress {
     /// Everything is in the store.
     Done(Box<Collected>),
-    /// It goes on with the next turn.
+    /// The transfer goes on with the next turn.
     TurnOver,
 }
 
@@ -270,14 +270,14 @@ pub(crate) async fn collect_in_turns(
         drop(turn);
         match progress {
             Progress::Done(collected) => return Ok(collected),
-            // A machine that sends nothing is not waited for: it is asked again later.
+            // A machine that sends nothing is not waited for, but asked again later.
             Progress::TurnOver if pace.was_in_vain() => return Err(CollectError::Machine(SILENT.to_owned())),
             Progress::TurnOver => {}
         }
     }
 }
 
-/// One turn of that; the error says why it must be tried again. `secrets`: `None` when they
+/// One turn of a collection; the error says why it must be tried again. `secrets`: `None` when they
 /// cannot be read.
 pub(crate) async fn collect(
     store: &Store,
@@ -288,12 +288,12 @@ pub(crate) async fn collect(
     pace: &Pace,
 ) -> Result<Progress, CollectError> {
     let (run, finished) = (&order.run, &*order.finished);
-    // Of a machine that is connected, and still gives nothing.
+    // For a machine that is connected and still gives nothing.
     let gives_up_reading = order.unreadable && agent.is_some();
     let too_large = finished.result_bytes > RESULT_LIMIT;
     let has_value = finished.has_result && !too_large;
-    // A value that the fact brought does not wait for a log that must be fetched: it is safe
-    // then, and need not be kept here any longer. Where it fails it is tried again below.
+    // A value that came with the fact is stored before a log is fetched: it is safe then, and its
+    // memory is free. A failed write is tried again below.
     let is_first = has_value
         && finished.result.len() as u64 == finished.result_bytes
         && finished.log.len() as u64 != finished.log_bytes;
@@ -307,7 +307,7 @@ pub(crate) async fn collect(
         Err(CollectError::Machine(why)) if gives_up_reading => unread = Some(why),
         Err(error) => return Err(error),
     }
-    // The value may be given although the log is not.
+    // The machine may give the value although it does not give the log.
     let another = Pace::begin();
     let pace = if unread.is_some() { &another } else { pace };
     if pace.is_over() {
@@ -363,7 +363,7 @@ pub(crate) async fn collect(
     };
     match last.await {
         Ok(()) => {}
-        // Not even that has room, and it has waited long enough.
+        // Not even the value has room, and it has waited long enough.
         Err(CollectError::Full(why) | CollectError::Quota(why)) if order.give_up => {
             tracing::warn!(%run, why, "a run ends although not even its end could be stored");
         }
@@ -417,7 +417,7 @@ async fn bring_log(
     Ok(0)
 }
 
-/// Collects the return value; if the turn is not over then, all of it is stored.
+/// Collects the return value; it is stored whole unless the turn ended first.
 async fn bring_value(
     store: &Store,
     agent: Option<&dyn RunReader>,
@@ -434,12 +434,12 @@ async fn bring_value(
         return Ok(());
     }
     if in_time(metrics, store.whole_result(task, &id)).await? == Some(size) {
-        // The fact had brought it.
+        // The fact brought the value.
         return Ok(());
     }
     let mut end = in_time(metrics, store.result_end(task, &id)).await?;
     if end < size {
-        // All of it or nothing: a part of it would only take room from others.
+        // All of it or nothing: a part would only take room from others.
         let room = store.has_room(task, &id, size - end, Class::of_value(size));
         in_time(metrics, room).await?;
         let agent = agent.ok_or_else(unreachable)?;
@@ -450,7 +450,7 @@ async fn bring_value(
         while !piece.is_empty() {
             metrics.stored("result", piece.len() as u64);
             let written = in_time(metrics, store.put_result_piece(task, &id, end, piece, size));
-            // While one is written the next one comes.
+            // One piece is written while the next one comes.
             let (written, following) = join(written, value_piece(&mut stream, &mut next)).await;
             end = written?;
             piece = following?;
@@ -488,7 +488,7 @@ async fn value_piece(
     Ok(held.freeze())
 }
 
-/// The log says itself that it does not go on.
+/// Ends a stored log with a line that says what is missing.
 async fn end_log(
     store: &Store,
     order: &CollectOrder,
@@ -506,7 +506,7 @@ async fn end_log(
     in_time(metrics, store.end_log(&run.uid, &id, line.into())).await
 }
 
-/// The outcome is stored too, for a later leader.
+/// Stores the outcome too, for a later leader.
 async fn keep(
     store: &Store,
     order: &CollectOrder,

@@ -1,5 +1,5 @@
-//! Carries effects out. No choices are made here: each effect is complete, and what
-//! became of it goes back as an event.
+//! Carries effects out. No choices are made here: each effect is complete, and its outcome goes
+//! back as an event.
 
 use std::{
     sync::Arc,
@@ -127,7 +127,7 @@ impl EffectRunner {
         None
     }
 
-    /// Carries one effect out and tells what became of it.
+    /// Carries one effect out and sends its outcome.
     pub(crate) async fn carry_out(self: Arc<Self>, pool: Key, effect: Effect, event_tx: mpsc::Sender<Event>) {
         let event = match effect {
             Effect::Resolve { uid, refs } => Event::Resolved(
@@ -190,7 +190,7 @@ impl EffectRunner {
                 }
             }
             Effect::Collect(mut order) => {
-                // While any Provider is held nothing is deleted from the store: all share it.
+                // While any Provider is held nothing is given up: all Providers share the store.
                 order.give_up &= !self.context.holds.any();
                 let mut result = self.collect(&pool, &order).await;
                 if let Err(CollectError::Full(_) | CollectError::Quota(_)) = &result
@@ -237,7 +237,7 @@ impl EffectRunner {
             }
             Effect::DeleteStored(uid) => {
                 if self.context.holds.any() {
-                    // Whether it is gone for good is not known; the hourly sweep finds it then.
+                    // Whether the Task is gone for good is not known; the hourly sweep decides.
                     return;
                 }
                 if let Err(error) = self.context.store.delete_task(&uid).await {
@@ -333,13 +333,13 @@ impl EffectRunner {
         let mut facts = agent.watch(0).await?;
         let replayed = Event::Replayed { place, connection };
         if !agent.marks_replay() {
-            // An older agent does not say when: it cannot be waited for.
+            // An older agent does not tell the end of its facts: it cannot be waited for.
             let _ = event_tx.send(replayed).await;
         }
         while let Some(fact) = facts.next().await {
             let fact = fact?;
             if let Some(fact::Fact::Reclaim(reclaim)) = fact.fact {
-                // That is the Machine's matter; its consequences are shown as another view.
+                // The Machine controller acts on it; the dispatcher sees the new view.
                 let key = MachineKey::new(pool.namespace.as_str(), machine);
                 self.context.sessions.reclaimed(&key, reclaim);
                 continue;
@@ -429,7 +429,7 @@ impl EffectRunner {
         let known = store.waits_since(&run.uid, &id, SystemTime::now());
         match timeout(DEADLINE, known).await {
             Ok(Ok(since)) => Timestamp::try_from(since).unwrap_or_else(|_| now()),
-            // Then the wait is as long as this process knows of it.
+            // Then the wait counts from when this process learnt of it.
             Ok(Err(_)) | Err(_) => now(),
         }
     }
@@ -444,7 +444,7 @@ impl EffectRunner {
     }
 }
 
-/// What an agent's fact is to a dispatcher; `None`: all recorded facts were told. The end of the
+/// An agent's fact for a dispatcher; `None`: all recorded facts were told. The end of the
 /// recorded facts also names runs that the agent has promised to start and no fact tells of yet.
 fn unrolled(fact: Fact) -> Vec<Option<Fact>> {
     let Some(fact::Fact::Replayed(replayed)) = fact.fact else {

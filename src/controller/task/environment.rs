@@ -35,7 +35,7 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
             .and_then(Duration::parse)
             .map_or(0, milliseconds),
         grace_ms: milliseconds(Duration::or(spec.termination_grace_period.as_ref(), GRACE)),
-        // Without a name it is the agent's default, which fits the user that SSH logs in as.
+        // Without a name the agent takes its default, which fits the user that SSH logs in as.
         user: order.pool.user.clone().unwrap_or_default(),
         instance_info: instance_info(order, &place),
         log_limit: order.pool.log_limit,
@@ -95,7 +95,7 @@ impl Coordinates {
     }
 }
 
-/// The same for each rank of an attempt, and another one for the next attempt.
+/// The port of an attempt: the same for each rank, another one for the next attempt.
 fn port(uid: &str, attempt: u32) -> u32 {
     let hash = uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -146,7 +146,7 @@ fn environment(
     env
 }
 
-/// What `skyward.instance_info()` answers.
+/// The answer of `skyward.instance_info()`.
 fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
     let accelerator = order.accelerator.as_ref();
     let count = accelerator.map_or(0.0, |accelerator| accelerator.count.number());

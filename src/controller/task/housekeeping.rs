@@ -1,5 +1,5 @@
-//! Work that nobody waits for: ended Tasks are deleted when their time has come, and the store
-//! is swept of Tasks that are gone.
+//! Background work: deletes ended Tasks when their ttl has passed, and sweeps the store of Tasks
+//! that are gone.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,9 +31,9 @@ use crate::{
 };
 
 const DEADLINE: Duration = Duration::from_mins(1);
-/// How often the store is swept, and ended Tasks are looked at, which nobody watches.
+/// How often the store is swept and ended Tasks, which are not watched, are listed.
 const SWEEP: Duration = Duration::from_hours(1);
-/// A Task that is due later is found by a later look; until then it takes no memory.
+/// A later look finds a Task that is due later; until then it takes no memory.
 const HORIZON: Duration = Duration::from_hours(2);
 /// Younger objects may belong to a Task that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
@@ -41,12 +41,12 @@ const YOUNG: Duration = Duration::from_mins(10);
 const IDLE: Duration = Duration::from_hours(1);
 /// Between two looks at whether proof of a restore would be known.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause after something that failed.
+/// Pause after a failure.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Pause after the Task was changed in between.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// An ended Task whose time may have come.
+/// An ended Task whose ttl may have passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     at: Timestamp,
@@ -55,7 +55,7 @@ pub(crate) struct Due {
     name: Box<str>,
 }
 
-/// Ended Tasks that may be deleted soon: one line for each, with the time that was told last.
+/// Ended Tasks that may be deleted soon: one entry for each, with its newest time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expiry(Arc<Waiting>);
 
@@ -115,7 +115,7 @@ impl Expiry {
         }
     }
 
-    /// The next one whose time has come; else how long until then.
+    /// The next due Task; else how long until one is due.
     fn next(&self, now: Timestamp) -> Result<Due, Duration> {
         let mut lines = self.lock();
         match lines.first() {
@@ -133,7 +133,7 @@ impl Expiry {
     }
 }
 
-/// Deletes ended Tasks when their time has come; begins with Tasks that ended earlier.
+/// Deletes ended Tasks when their ttl has passed; begins with Tasks that ended earlier.
 pub(crate) async fn expire(context: Context, expiry: Expiry) {
     tokio::select! {
         () = async { tokio::join!(find_all_expiring(&context, &expiry), delete_all_due(&context, &expiry)); } => {}
@@ -145,7 +145,7 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
     loop {
         match expiry.next(Timestamp::now()) {
             Ok(mut due) if context.holds.any() => {
-                // Nothing is deleted while a restored cluster may have forgotten what it is.
+                // Nothing is deleted while this cluster may have been restored.
                 due.at = after(Timestamp::now(), AGAIN);
                 expiry.put(due);
             }
@@ -169,8 +169,8 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
     }
 }
 
-/// Finds Tasks that ended while no controller ran, Tasks whose time is far away, and Tasks that
-/// were given one after their end.
+/// Finds Tasks that ended while no controller ran, whose time was far away, or that got a ttl after
+/// their end.
 async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     let mut pause = AGAIN;
     loop {
@@ -188,7 +188,7 @@ async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     }
 }
 
-/// When an ended Task is to be deleted, as it says now; `None`: never.
+/// When an ended Task is to be deleted, by its present spec; `None`: never.
 fn time_of(task: &Task) -> Option<Timestamp> {
     let ttl = task.spec.ttl_seconds_after_finished?;
     let status = task.status.as_ref()?;
@@ -201,11 +201,11 @@ fn time_of(task: &Task) -> Option<Timestamp> {
     Some(after(end, Duration::from_secs(u64::from(ttl))))
 }
 
-/// Deletes it if it still is to be deleted. When to look at it again; `None`: it is gone, or stays.
+/// Deletes the Task if it is still due. Answers when to look again; `None`: it is gone, or stays.
 async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) -> Option<Timestamp> {
     let again = |pause| Some(after(Timestamp::now(), pause));
     let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &due.namespace);
-    // A change after its end counts: to stay, for example.
+    // A change after its end counts, for example to stay.
     let task = match timeout(DEADLINE, tasks.get_opt(&due.name)).await {
         Ok(Ok(task)) => task.and_then(|task| task.0.ok())?,
         Ok(Err(error)) => {
@@ -245,7 +245,7 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
     }
 }
 
-/// Looks at all ended Tasks, a page at a time, and notes the Tasks that go soon.
+/// Lists all ended Tasks, a page at a time, and notes those that are due soon.
 async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
     let api: Api<Guarded<Task>> = Api::all(client.clone());
     for phase in ["Succeeded", "Failed"] {
@@ -276,7 +276,7 @@ async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
     Ok(())
 }
 
-/// Deletes what the store has of Tasks that are gone: now, and every hour.
+/// Deletes stored logs and results of Tasks that are gone: now, and every hour.
 pub(crate) async fn sweep(context: Context) {
     let mut hourly = tokio::time::interval(SWEEP);
     hourly.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -285,8 +285,8 @@ pub(crate) async fn sweep(context: Context) {
             () = context.shutdown.cancelled() => return,
             _ = hourly.tick() => {}
         }
-        // A Task that a restored cluster has forgotten is not gone: first it must be known whether
-        // this cluster was restored.
+        // A Task that a restored cluster has forgotten is not gone: wait until a restore would be
+        // known.
         while !context.remembers_all() {
             tokio::select! {
                 () = context.shutdown.cancelled() => return,

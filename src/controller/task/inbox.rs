@@ -1,8 +1,8 @@
 //! Carries events of the Task watch from the router to the dispatcher of one Pool.
 //!
 //! The router serves every Pool, so it never waits for a dispatcher that is slow or stands
-//! still. Of each Task only the newest event is kept, so an inbox holds no more events than its
-//! Pool has Tasks, however often a user changes one.
+//! still. It keeps only the newest event of each Task, so it holds no more events than its Pool has
+//! Tasks, however often a user changes one.
 
 use std::{
     collections::{HashMap, VecDeque},

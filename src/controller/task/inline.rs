@@ -20,7 +20,7 @@ pub(crate) fn inline(json: &[u8]) -> Option<Value> {
     }
     let names = look(std::str::from_utf8(json).ok()?)?;
     let value = serde_json::from_slice(json).ok()?;
-    // Of two equal names in an object one would be gone.
+    // One of two equal names in an object would be lost.
     (members(&value) == names).then_some(value)
 }
 
@@ -78,11 +78,11 @@ fn survives(number: &str) -> bool {
     let Ok(float) = number.parse::<f64>() else {
         return false;
     };
-    // The digits that the shortest text of this float has; a number with more is another one.
+    // A number with more digits than the shortest text of its float is not kept.
     float.is_finite() && digits(number) == digits(&format!("{float:e}"))
 }
 
-/// Its digits that count, without the exponent.
+/// Its significant digits, without the exponent.
 fn digits(number: &str) -> String {
     let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();

@@ -1,7 +1,6 @@
-//! How long one turn of a transfer from a machine lasts. What a machine sends, and how fast, is
-//! its own affair; how long others wait for it is ours. A turn ends after [`TURN`], and sooner
-//! when the machine sends less than [`LEAST`]. What has come by then is kept: the transfer
-//! goes on there with its next turn.
+//! How long one turn of a transfer from a machine lasts, so that a slow machine does not keep
+//! others waiting. A turn ends after [`TURN`], and sooner when the machine sends less than
+//! [`LEAST`]. The bytes that have come are kept: the next turn goes on from there.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -18,7 +17,7 @@ pub(crate) const TURN: Duration = Duration::from_secs(10);
 pub(crate) const TRIAL: Duration = Duration::from_secs(3);
 /// Bytes in a second below which a turn ends after [`TRIAL`].
 pub(crate) const LEAST: u64 = 64 * 1024;
-/// A turn in which fewer bytes came has brought nothing: a value would take days.
+/// A turn with fewer bytes counts as failed: a value would take days.
 const CRAWL: u64 = 4 * 1024;
 /// How often the rate is looked at while nothing comes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,7 +31,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// It begins now.
+    /// A turn that begins now.
     pub(crate) fn begin() -> Self {
         Self {
             begun: Instant::now(),
@@ -41,7 +40,7 @@ impl Pace {
         }
     }
 
-    /// Whether it ended before all had come.
+    /// Whether it ended before the transfer was complete.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -51,7 +50,7 @@ impl Pace {
         self.is_over() && self.came() < CRAWL
     }
 
-    /// Bytes that came in it.
+    /// Bytes that came in this turn.
     fn came(&self) -> u64 {
         self.came.load(Ordering::Relaxed)
     }
@@ -66,7 +65,7 @@ impl Pace {
             .unwrap_or_else(|_| Err(AgentError::Disconnected("no answer in its turn".to_owned())))
     }
 
-    /// The stream until the turn is over, and nothing of it from the offset `until` on.
+    /// The stream until the turn is over, up to the offset `until`.
     pub(crate) fn limit(
         &self,
         stream: AgentStream<Chunk>,

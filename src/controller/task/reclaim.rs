@@ -1,8 +1,7 @@
-//! Frees the room that deleted Tasks take in the result store, for a namespace whose runs wait
-//! for room.
+//! Frees the room of deleted Tasks in the result store, for a namespace whose runs wait for room.
 //!
 //! Ended Tasks are not watched, so logs and results of a deleted Task stay until the hourly sweep.
-//! A run that waits for room tells its users to delete Tasks: then the room must be there at its
+//! A run that waits for room tells its users to delete Tasks: the room must then be free at its
 //! next try.
 
 use std::{

@@ -1,7 +1,7 @@
 //! The watch of active Tasks, and the receivers of its events: one dispatcher for each Pool,
 //! also for Pools without Tasks, so that the table of loads knows that they have none. A dispatcher
-//! that panicked is replaced by a new one after a pause; all Tasks are listed again then, and
-//! the new one takes up those of its Pool from what is recorded.
+//! that panicked is replaced after a pause; all Tasks are listed again then, and the new dispatcher
+//! takes up those of its Pool from their records.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -95,9 +95,9 @@ struct Router {
     /// Tasks of the list under way.
     listing: Option<HashSet<Uid>>,
     synced: bool,
-    /// Told when a dispatcher panics.
+    /// Notified when a dispatcher panics.
     breaks: Arc<Notify>,
-    /// Pools whose dispatcher panicked, and when there is a new one.
+    /// Pools whose dispatcher panicked, and when they get a new one.
     resting: HashMap<Key, Instant>,
     /// Pools whose new dispatcher has not been told of all its Tasks yet.
     unlisted: HashSet<Key>,
@@ -132,7 +132,7 @@ impl Router {
         self.dispatchers.get(key)
     }
 
-    /// Takes dispatchers away that panicked; nobody knows how idle their machines are.
+    /// Removes dispatchers that panicked, and the loads that they published.
     fn on_broken(&mut self) {
         let context = &self.runner.context;
         self.dispatchers.retain(|key, handle| {
@@ -163,8 +163,8 @@ impl Router {
         self.resting.values().min().copied()
     }
 
-    /// Starts new dispatchers where their time has come. They learn all their Tasks from the
-    /// list that is begun now, and until its end that they do not know all of them.
+    /// Starts new dispatchers where their time has come. The list that begins now shows them all
+    /// their Tasks; until its end they know that some may be missing.
     fn on_rested(&mut self) {
         let now = Instant::now();
         let due: Vec<Key> = self
@@ -197,7 +197,7 @@ impl Router {
         let entry = match &task.0 {
             Ok(task) => Entry::of(task),
             Err(invalid) => {
-                // Admission refuses such an object; it can only be older than a stricter rule.
+                // Admission refuses such an object, so it is older than a stricter rule.
                 self.runner.context.metrics.invalid_object("Task");
                 tracing::warn!(task = ?invalid.metadata.name, namespace = ?invalid.metadata.namespace,
                     error = %invalid.error, "a Task cannot be understood and is left alone");
@@ -231,7 +231,7 @@ impl Router {
         }
     }
 
-    /// The list is complete: Tasks that it does not show left while nobody watched.
+    /// The list is complete: missing Tasks left while the watch was down.
     fn on_listed(&mut self) {
         if let Some(listed) = self.listing.take() {
             let left: Vec<Uid> = self

@@ -9,13 +9,13 @@ use skyward_remote::places::{SHORTEST, hidden_places};
 /// Longest tail, in bytes.
 pub(crate) const MAX: usize = 2048;
 const MASK: &str = "***";
-/// More of a message is not looked at; the agent sends 1000 bytes.
+/// Most bytes of a message that are read; the agent sends 1000.
 const LONGEST_MESSAGE: usize = 4096;
 /// The mark that the agent puts at the end of a message that it cut.
 const CUT: char = '…';
 
-/// Raw output as text: what is not UTF-8 is replaced, control characters are shown by
-/// their pictures, values of Secrets are masked; then the end of it.
+/// The end of raw output as text: invalid UTF-8 is replaced, control characters become their
+/// pictures, values of Secrets are masked.
 pub(crate) fn readable(raw: &[u8], secrets: &[String]) -> String {
     let begins = if raw.len() < MAX { Edge::Unknown } else { Edge::Cut };
     let raw = &raw[raw.len().saturating_sub(MAX)..];
@@ -39,17 +39,17 @@ pub(crate) fn masked(text: &str, secrets: &[String]) -> String {
     }
 }
 
-/// What is known of an end of a text.
+/// What is known about one end of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edge {
-    /// Something was cut off, perhaps in the middle of a value.
+    /// The text was cut there, perhaps in the middle of a value.
     Cut,
-    /// Perhaps.
+    /// The text was perhaps cut there.
     Unknown,
 }
 
 impl Edge {
-    /// The shortest part of a value that is masked there.
+    /// The shortest part of a value that is masked at this end.
     const fn shortest(self) -> usize {
         match self {
             Self::Cut => 1,
@@ -58,9 +58,9 @@ impl Edge {
     }
 }
 
-/// The text with all of it masked that belongs to a value: whole values, the end of one that the
-/// text begins with, the beginning of one that it ends with, and the middle of one where the text
-/// is nothing else. All are found before the first is masked, so that none hides another.
+/// The text with values masked: whole values, the end of a value that the text begins with, the
+/// beginning of one that it ends with, and the middle of one where the text is nothing else. All
+/// are found before the first is masked, so that none hides another.
 fn without(secrets: &[String], text: &str, begins: Edge, ends: Edge) -> String {
     let mut hidden = vec![false; text.len()];
     let mut hide = |from: usize, to: usize| hidden[from..to].fill(true);
@@ -161,7 +161,7 @@ mod tests {
             "ValueError: xxx ***…"
         );
         assert_eq!(masked("ValueError: xxx h…", &secrets), "ValueError: xxx ***…");
-        // Of a whole one, a letter that a value begins with is no part of it.
+        // In a whole message a single letter that a value begins with is not masked.
         assert_eq!(masked("no such path", &secrets), "no such path");
     }
 
@@ -192,8 +192,8 @@ mod tests {
     }
 
     proptest! {
-        /// A value in other text, and any part of all that: as a tail is cut at its beginning and
-        /// by a death at its end, and a message at its end.
+        /// Any part of a text with a value: a tail is cut at its beginning, and at its end by a
+        /// death; a message is cut at its end.
         #[test]
         fn no_cut_shows_any_part_of_a_value(
             value in "[b-m\u{e4}\u{20ac}]{4,40}",

@@ -17,7 +17,7 @@ use skyward_remote::{
 /// Bytes that a dispatcher keeps beside a fact.
 const BESIDE: usize = 1024;
 
-/// A fact as a dispatcher knows it; `None` where it is of no run that one can have.
+/// A fact as a dispatcher knows it; `None` for an impossible run.
 pub(crate) fn fact(Told { what, room }: Told<wire::Fact>) -> Option<Told<Fact>> {
     let finished = match what.fact? {
         fact::Fact::Finished(end) => Some(ended(end)),
@@ -77,9 +77,9 @@ fn ended(end: wire::Finished) -> Finished {
     }
 }
 
-/// A fact with the room that it takes. Where there is none for a log and a result inside it, they
-/// are left to be fetched, and room for the rest is waited for. `None`: there is none for long; the
-/// stream is followed again later, from its beginning.
+/// A fact with its room. Where there is no room for a log and a result inside it, they are left to
+/// be fetched, and the rest waits for room. `None`: no room for long; the stream is followed again
+/// later, from its beginning.
 pub(crate) async fn weighed(account: &Account, fact: wire::Fact) -> Option<Told<wire::Fact>> {
     let mut told = answered(account, fact);
     if told.room.is_none() {
@@ -88,9 +88,9 @@ pub(crate) async fn weighed(account: &Account, fact: wire::Fact) -> Option<Told<
     Some(told)
 }
 
-/// An answer about a run that a dispatcher holds already, with the room that it takes. Where there
-/// is none, log and result are left to be fetched, and the little that is left waits for nothing:
-/// what waits for room may be given back only because of this answer.
+/// An answer about a run that a dispatcher holds already, with its room. Where there is none, log
+/// and result are left to be fetched, and the small rest does not wait: other facts may give their
+/// room back only because of this answer.
 pub(crate) fn answered<T: Weight>(account: &Account, mut what: T) -> Told<T> {
     let room = account.try_take(what.bytes());
     if room.is_none() {
@@ -107,7 +107,7 @@ pub(crate) trait Weight {
     fn end(&self) -> Option<&wire::Finished>;
     fn end_mut(&mut self) -> Option<&mut wire::Finished>;
 
-    /// Itself, and what a dispatcher keeps beside it.
+    /// Its own bytes, and those that a dispatcher keeps beside it.
     fn bytes(&self) -> usize {
         BESIDE
             + self.end().map_or(0, |end| {
@@ -115,7 +115,7 @@ pub(crate) trait Weight {
             })
     }
 
-    /// Its log and its result stay where they are.
+    /// Drops log and result, which stay on the machine.
     fn leave_output(&mut self) {
         if let Some(end) = self.end_mut() {
             (end.log, end.result) = (Vec::new(), Vec::new());
@@ -173,7 +173,7 @@ mod tests {
         let account = Budget::default().account("n");
         let mut held = Vec::new();
         let mut whole = 0;
-        // Nobody takes them: the stream of facts is not read on.
+        // Without a reader the stream of facts is not read on.
         while let Some(told) = weighed(&account, end(64 * 1024)).now_or_never() {
             let told = told.expect("nobody has waited for long");
             let end = told.what.end().unwrap();

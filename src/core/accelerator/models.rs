@@ -181,7 +181,7 @@ pub const MODELS: &[Model] = &[
     nvidia("Titan Xp", &[12.0], &[]),
     nvidia("Titan RTX", &[24.0], &[]),
     nvidia("CMP 50HX", &[10.0], &[]),
-    // Workstation. What is called RTX 6000 alone is the card of 2018.
+    // Workstation. RTX 6000 alone is the card of 2018.
     nvidia("Quadro P2000", &[5.0], &[]),
     nvidia("Quadro P4000", &[8.0], &[]),
     nvidia("Quadro P5000", &[16.0], &[]),

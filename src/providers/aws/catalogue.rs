@@ -1,4 +1,4 @@
-//! What AWS sells and for how much, remembered as long as it stays true: types for a
+//! AWS's types and prices, remembered for as long as they change rarely: types for a
 //! week, prices for a day, spot prices for a quarter of an hour.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -33,7 +33,7 @@ const AT_ONCE: usize = 4;
 const REFRESH: Duration = Duration::from_secs(240);
 /// Spot machines whose price at launch is remembered.
 const LAUNCHES: usize = 4096;
-/// What spot prices are asked for.
+/// The product description of spot prices.
 const LINUX: &str = "Linux/UNIX";
 
 /// What is sold, by region.
@@ -60,8 +60,8 @@ impl Default for Catalogue {
 }
 
 impl Catalogue {
-    /// Everything that these regions sell. One that fails fails all: offers that vanish
-    /// would be orders that are refused.
+    /// Everything that these regions sell. A region that fails fails all: vanished offers would
+    /// lead to refused orders.
     pub async fn offers(
         &self,
         cloud: &Cloud,
@@ -222,7 +222,7 @@ impl Catalogue {
                         .ec2
                         .describe_spot_price_history()
                         .product_descriptions(LINUX)
-                        // From now on: the newest of each, instead of three months of them.
+                        // From now on: the newest price of each, instead of three months of prices.
                         .start_time(DateTime::from_secs(Timestamp::now().as_second()))
                         .into_paginator()
                         .page_size(1000)
@@ -298,7 +298,7 @@ impl Catalogue {
                     answer
                         .spot_price_history()
                         .iter()
-                        // The one in force then, not one that came later.
+                        // The price in force then, not a later one.
                         .filter(|entry| {
                             entry
                                 .timestamp()

@@ -133,7 +133,7 @@ impl Cloud {
             .map(|address| address.replace("{region}", region))
     }
 
-    /// A question at a region; what the SDK's clients know of addresses is in this list.
+    /// A question at a region, with the addresses that the SDK's clients know by themselves.
     fn question(&self, config: &SdkConfig, call: Call, name: &str, region: &str) -> Question {
         let own = ENDPOINTS
             .iter()

@@ -9,11 +9,11 @@ use skyward_provider_kit::kind::overridden;
 
 use crate::KIND;
 
-/// Region of orders where nothing says another.
+/// Default region of orders.
 const REGION: &str = "us-east-1";
-/// Version of Ubuntu where nothing says another.
+/// Default version of Ubuntu.
 const UBUNTU: &str = "24.04";
-/// User that machines are prepared as where nothing says another.
+/// Default user that machines are prepared as.
 pub const ROOT: &str = "root";
 
 /// One account at Amazon Web Services: machines are EC2 instances.
@@ -125,7 +125,7 @@ impl From<AllocationStrategy> for SpotAllocationStrategy {
     }
 }
 
-/// What holds for the account as a whole.
+/// Settings of the account as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Regions that machines are offered in; the first is home.
@@ -135,16 +135,16 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Where the calls about no region in particular go.
+    /// The region for calls that belong to no region.
     pub fn home(&self) -> &str {
         self.regions.first().map_or(REGION, String::as_str)
     }
 }
 
-/// Regions whose accounts, prices and addresses are apart from all others.
+/// Prefixes of regions in other partitions, with accounts, prices and addresses of their own.
 const APART: &[&str] = &["cn-", "us-gov-", "us-iso", "eu-iso", "eusc-"];
 
-/// What holds for the account as a whole, from its settings and its Secret.
+/// Resolves the settings of the account as a whole, from its settings and its Secret.
 pub fn reach(settings: &Settings, credentials: &Credentials) -> Result<Reach, ProviderError> {
     let said = ["AWS_REGION", "AWS_DEFAULT_REGION"]
         .iter()
@@ -179,7 +179,7 @@ pub fn reach(settings: &Settings, credentials: &Credentials) -> Result<Reach, Pr
     })
 }
 
-/// What holds for the machines of one order.
+/// Settings of the machines of one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Image, if it is not looked up.
@@ -198,7 +198,7 @@ pub struct Choice {
     pub strategy: AllocationStrategy,
 }
 
-/// What holds for the machines of one order: the settings with what its Pool overrides.
+/// Resolves the settings of one order's machines: the Provider's, with the Pool's overrides.
 pub fn choice(settings: &Settings, overrides: &serde_json::Value) -> Result<Choice, ProviderError> {
     let settings: Settings = overridden(
         KIND,

@@ -1,5 +1,4 @@
-//! What AWS answers becomes a kind of the contract. Pure but for its input, the SDK's
-//! error type.
+//! Maps errors of AWS to kinds of the contract. Pure but for its input, the SDK's error type.
 
 use std::time::Duration;
 
@@ -56,7 +55,7 @@ pub fn timed_out(operation: &'static str, effect: Effect, after: Duration) -> Pr
     )
 }
 
-/// The SDK found nobody to sign as.
+/// The SDK found no credentials.
 fn no_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(inner) = cause {
@@ -98,7 +97,7 @@ pub fn from_code(
     }
 }
 
-/// What was said, without what helps nobody or may be nobody's business.
+/// AWS's message, without unhelpful or sensitive parts.
 fn readable(code: &str, said: &str) -> String {
     match code {
         // Some services repeat the signed headers, a session token among them.
@@ -122,7 +121,8 @@ fn denied_action(said: &str) -> Option<&str> {
     Some(action.trim_end_matches(['.', ','])).filter(|action| action.contains(':'))
 }
 
-/// What each call needs, for answers that do not say it. Every call of the client is here.
+/// The right that each call needs, for answers that do not name it. Every call of the client is
+/// here.
 const NEEDED: &[(&str, &str)] = &[
     ("create the instance", "ec2:CreateFleet or ec2:RunInstances"),
     (
@@ -215,8 +215,8 @@ fn judge(effect: Effect, code: &str, status: u16) -> (ErrorKind, Option<&'static
         "ConcurrentTagAccess" | "IncorrectState" | "IncorrectInstanceState" | "DependencyViolation" => {
             (ErrorKind::Transient, None)
         }
-        // Made a moment ago and not everywhere yet, or deleted by somebody: what was
-        // remembered is forgotten, and the next try makes or finds it anew.
+        // Made a moment ago and not visible everywhere yet, or deleted by somebody: the cache
+        // forgets it, and the next try makes or finds it anew.
         "InvalidLaunchTemplateName.NotFoundException"
         | "InvalidLaunchTemplateId.NotFound"
         | "InvalidLaunchTemplateId.NotFoundException"
@@ -289,7 +289,7 @@ fn judge(effect: Effect, code: &str, status: u16) -> (ErrorKind, Option<&'static
     }
 }
 
-/// What EC2 Fleet says when it started nothing: one error for each zone that it tried.
+/// The error of an EC2 Fleet that started nothing, from one error for each zone that it tried.
 pub fn fleet_error(operation: &'static str, errors: &[CreateFleetError]) -> ProviderError {
     let mut all: Vec<ProviderError> = Vec::new();
     for error in errors {
@@ -314,7 +314,7 @@ pub fn fleet_error(operation: &'static str, errors: &[CreateFleetError]) -> Prov
             all.push(mapped);
         }
     }
-    // The one that says most about what to do: it hides the others.
+    // The most helpful error hides the others.
     let weight = |error: &ProviderError| match error.kind {
         ErrorKind::CredentialsMissing | ErrorKind::Credentials => 0,
         ErrorKind::Permission => 1,

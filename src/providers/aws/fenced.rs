@@ -1,5 +1,5 @@
-//! The fence before EC2: the SDK asks it last of all, once for each try of each call. What
-//! only describes goes through.
+//! The fence before EC2: the SDK asks it last of all, once for each try of each call. Calls that
+//! only describe go through.
 
 use aws_sdk_ec2::{
     config::{ConfigBag, Intercept, RuntimeComponents, interceptors::BeforeTransmitInterceptorContextRef},
@@ -8,7 +8,7 @@ use aws_sdk_ec2::{
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use skyward_core::Fence;
 
-/// Refuses what may change something while the fence is closed.
+/// Refuses calls that may change something while the fence is closed.
 #[derive(Debug)]
 pub(crate) struct Fenced(pub(crate) Fence);
 

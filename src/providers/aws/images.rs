@@ -67,9 +67,8 @@ pub async fn image(region: &Region, choice: &Choice, kind: &Kind) -> Result<Imag
     })
 }
 
-/// The volumes that an image brings besides its root, as they are in the image but for what
-/// becomes of them: an image may say that they outlive the machine, and then each machine
-/// would leave some that are billed.
+/// The volumes that an image brings besides its root, set to be deleted with the machine: an image
+/// may say that they outlive it, and each machine would then leave volumes that are billed.
 fn others(
     image: &aws_sdk_ec2::types::Image,
     root_device: &str,
@@ -79,7 +78,8 @@ fn others(
         let ebs = mapping
             .ebs()
             .filter(|ebs| ebs.delete_on_termination() == Some(false))?;
-        // A volume is encrypted as its snapshot is; only an empty one can be asked to be.
+        // A volume is encrypted as its snapshot is; only for an empty one encryption can be
+        // requested.
         let empty = ebs.snapshot_id.is_none();
         let same = LaunchTemplateEbsBlockDeviceRequest::builder()
             .set_snapshot_id(ebs.snapshot_id.clone())

@@ -5,12 +5,12 @@
 //! - [`cloud`]: the SDK's clients, one for each region; [`question`]: two calls without a
 //!   client; [`errors`]: answers become kinds of error.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
-//!   [`images`]: what it starts from.
+//!   [`images`]: the image that it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
 //!   the machines of a Pool.
 //! - `order` carries an order out, `look` looks at instances.
-//! - [`offers`]: what is sold becomes offers, with [`prices`] of the price list; [`catalogue`]
-//!   remembers it.
+//! - [`offers`]: instance types become offers, with [`prices`] of the price list; [`catalogue`]
+//!   remembers both.
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
@@ -86,7 +86,7 @@ pub const CREDENTIALS: &[CredentialKey] = &[
     },
 ];
 
-/// How long AWS may not show what was just made.
+/// How long AWS may not show new resources.
 const SETTLE: Duration = Duration::from_secs(60);
 /// Regions that are asked at once.
 const AT_ONCE: usize = 8;
@@ -94,7 +94,7 @@ const AT_ONCE: usize = 8;
 const SWEEP: Duration = Duration::from_secs(120);
 /// Orders that are remembered as recent.
 const RECENT: usize = 8192;
-/// Asks for the notice of a spot instance; IMDSv2 answers 404 while there is none.
+/// Script that asks for a spot instance's notice; IMDSv2 answers 404 while there is none.
 const NOTICE: &str = include_str!("notice.sh");
 
 /// What the registry knows of AWS.
@@ -183,7 +183,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 /// One account at AWS.
 struct Aws {
     cloud: Cloud,
-    /// Name of the Provider object: tells whose machines are whose.
+    /// Name of the Provider object, which machines are tagged with.
     provider: String,
     settings: Settings,
     reach: Reach,
@@ -199,12 +199,12 @@ struct Aws {
     placement: Placement,
     /// When machines were ordered, by UID: AWS may not show them yet.
     recent: Cache<String, ()>,
-    /// Since when AWS knows tokens of ours from orders that it does not show.
+    /// Since when AWS has known tokens of orders whose machines it does not show.
     doubts: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Aws {
-    /// Configured regions and these.
+    /// The configured regions, and more.
     fn regions(&self, more: &[String]) -> BTreeSet<String> {
         self.reach
             .regions
@@ -268,7 +268,7 @@ impl Provider for Aws {
         let Look::Found(region, instance) = self.look(machine).await? else {
             return Ok(None);
         };
-        // Shown for an hour more, but that is its end as it was ordered.
+        // Shown for an hour more, but its ordered end has come.
         if map::was_returned(&instance) {
             return Ok(None);
         }
@@ -298,7 +298,7 @@ impl Provider for Aws {
         self.over_regions("list the instances", self.regions(&scope.regions), |region| {
             async move {
                 let mut filters = map::ours(&scope.cluster, &self.provider, scope.pool_uid.as_deref());
-                // What terminated stays listed for an hour, and is no machine any more.
+                // Terminated instances stay listed for an hour, and are no machines any more.
                 filters.push(filter(
                     "instance-state-name",
                     &["pending", "running", "shutting-down", "stopping", "stopped"],
@@ -336,7 +336,7 @@ impl Provider for Aws {
                     Err(error) if error.kind == ErrorKind::NotFound => Ok(not_shown()),
                     answer => answer,
                 },
-                // What AWS does not show yet, it does not say whose it is either.
+                // The owner of a machine that AWS does not show yet is not known.
                 Look::Nothing => Ok(not_shown()),
                 Look::Foreign => Ok(Deletion::Foreign),
             };

@@ -13,13 +13,13 @@ use crate::{
     map::{self, filter},
 };
 
-/// What a look for one machine found.
+/// The result of a look for one machine.
 pub(crate) enum Look {
     /// Its instance, and where that is.
     Found(Region, Box<Instance>),
     /// Nothing.
     Nothing,
-    /// By its id an instance with another mark.
+    /// An instance with its id and another mark.
     Foreign,
 }
 
@@ -62,7 +62,7 @@ impl Aws {
             .collect())
     }
 
-    /// One instance as AWS has it now, whosever it is.
+    /// One instance as AWS has it now, of any owner.
     pub(crate) async fn instance(
         &self,
         region: &Region,

@@ -53,7 +53,7 @@ const USER: &str = "skyward:user";
 const SSH: u16 = 22;
 /// Size of the root disk where the Pool says none, in GB.
 const DISK_GIB: u64 = 100;
-/// EC2 allows 50 tags; ours come first.
+/// Most labels as tags: EC2 allows 50 tags, and ours come first.
 const MOST_LABELS: usize = 24;
 
 /// An image, as a template needs it.
@@ -116,7 +116,7 @@ fn written(of_mark: &marks::Tag) -> Tag {
     tag(&of_mark.key, of_mark.value.as_deref().unwrap_or_default())
 }
 
-/// Whose an instance is, from its tags; `None` when it is not ours.
+/// The mark in an instance's tags; `None` when it is not ours.
 pub fn mark(tags: &[Tag]) -> Option<Mark> {
     TAGS.read_by(|key| value(tags, key))
 }
@@ -137,7 +137,7 @@ pub fn filter(name: &str, values: &[&str]) -> Filter {
         .build()
 }
 
-/// Filters for what is ours: of this installation and Provider, and of one Pool if it is named.
+/// Filters for resources of this installation and Provider, and of one Pool if it is named.
 pub fn ours(cluster: &str, provider: &str, pool_uid: Option<&str>) -> Vec<Filter> {
     let mut filters = vec![
         filter(&format!("tag:{CLUSTER}"), &[cluster]),
@@ -156,9 +156,9 @@ pub fn token(order: &Order) -> String {
     }
 }
 
-/// The token of an order after so many refusals: EC2 gives a token that it knows the answer
-/// that it gave before. What is refused started nothing, so another one doubles nothing. It is
-/// the same each time it is made, so an order whose answer is lost finds its machine.
+/// The token of an order after so many refusals: EC2 repeats its answer to a known token. A refused
+/// order started nothing, so another token makes no second machine. The token is deterministic, so
+/// an order whose answer is lost finds its machine.
 pub fn next_token(token: &str, refusals: u32) -> String {
     let next = format!("{token}-again-{refusals}");
     if next.len() <= 64 { next } else { digest(&next, 64) }
@@ -214,7 +214,7 @@ pub fn template(
         .network_interfaces(interface)
         .set_block_device_mappings(Some([vec![root], image.others.clone()].concat()))
         .metadata_options(metadata)
-        // What makes a machine that stops itself end its bill.
+        // With this a machine that stops itself ends its bill.
         .instance_initiated_shutdown_behavior(ShutdownBehavior::Terminate)
         .set_iam_instance_profile(profile)
         // The tags of the instance itself differ from machine to machine: the fleet sets them.
@@ -231,7 +231,7 @@ pub fn template(
     }
 }
 
-/// A fleet that starts one machine and then is nothing more.
+/// A fleet that starts one machine and ends (type `instant`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fleet {
     /// Idempotency token.

@@ -1,5 +1,5 @@
-//! Where machines stand: subnets and the security group of a Pool. What is made here is
-//! tagged as it is made, so that whatever a crash leaves behind is found again.
+//! Where machines stand: subnets and the security group of a Pool. New resources are tagged in the
+//! call that makes them, so that the sweep finds everything that a crash leaves behind.
 
 use aws_sdk_ec2::types::{
     IpPermission, IpRange, ResourceType, SecurityGroup, TagSpecification, UserIdGroupPair,
@@ -11,9 +11,9 @@ use crate::{
     map::{self, filter},
 };
 
-/// What sort of leftover a security group is.
+/// [`Leftover::kind`] of a security group.
 pub const GROUP: &str = "security group";
-/// What sort of leftover a launch template is.
+/// [`Leftover::kind`] of a launch template.
 pub const TEMPLATE: &str = "launch template";
 
 /// A subnet that machines can stand in.
@@ -50,7 +50,7 @@ pub async fn subnets(region: &Region, given: Option<&str>) -> Result<Vec<Subnet>
         .into_iter()
         .flat_map(|page| page.subnets.unwrap_or_default())
         .collect();
-    // Of a default VPC only the subnets that AWS made itself: others may have no way out.
+    // In a default VPC only the subnets that AWS made: others may have no route to the internet.
     let default_only = given.is_none() && all.iter().any(|subnet| subnet.default_for_az() == Some(true));
     let mut found: Vec<Subnet> = all
         .iter()
@@ -173,7 +173,7 @@ async fn find_group(region: &Region, name: &str, vpc: &str) -> Result<Option<Sec
     Ok(answer.security_groups.unwrap_or_default().into_iter().next())
 }
 
-/// Each rule by a call of its own: one that is there already would refuse the other.
+/// One call for each rule: a rule that exists already would refuse the other.
 async fn open(region: &Region, id: &str) -> Result<(), ProviderError> {
     let ssh = IpPermission::builder()
         .ip_protocol("tcp")
@@ -260,7 +260,7 @@ pub async fn leftovers(
     Ok(all)
 }
 
-/// Returns one thing.
+/// Returns one resource.
 pub async fn remove(region: &Region, leftover: &Leftover) -> Result<Deletion, ProviderError> {
     let ended = if leftover.kind == GROUP {
         call(

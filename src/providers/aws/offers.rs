@@ -1,4 +1,4 @@
-//! What AWS sells becomes offers. Pure: types, zones and prices come as arguments.
+//! Makes offers of AWS's types. Pure: types, zones and prices come as arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 

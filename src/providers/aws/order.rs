@@ -1,6 +1,6 @@
-//! An order is carried out: what its machine stands in and starts from is found or made,
-//! then EC2 Fleet starts it. Everything made on the way is tagged as it is made, so a
-//! crash between any two steps leaves nothing that is not found again.
+//! Carries an order out: finds or makes network, image and template, then EC2 Fleet starts the
+//! machine. New resources are tagged in the call that makes them, so that the sweep finds
+//! everything that a crash between two steps leaves.
 
 use std::{
     collections::BTreeMap,
@@ -30,33 +30,33 @@ use crate::{
 /// An order at EC2: where that is, if not at its own address, and the token.
 type Asked = (Option<String>, String);
 
-/// How often fleets answered an order and started nothing. Of the process and not of a client:
-/// a cause is mended by settings and credentials too, and with these the client is another one.
-/// Where it is forgotten, EC2 repeats each of its refusals once.
+/// How often fleets answered an order and started nothing. Kept by the process and not by a client,
+/// since new settings or credentials, which may mend the cause, make a new client. When it is
+/// forgotten, EC2 repeats each of its refusals once.
 static REFUSALS: Mutex<BTreeMap<Asked, u32>> = Mutex::new(BTreeMap::new());
 
 /// EC2 takes no more bytes of user data than this, before they are encoded.
 const USER_DATA: usize = 16 * 1024;
 /// Tokens that one order tries at most.
 const TOKENS: u32 = 3;
-/// Longest wait for whether what an order is answered with has ended.
+/// Longest look at whether the machine in the answer to an order has ended.
 const LOOK: Duration = Duration::from_secs(5);
-/// From then on a machine is shown whose order an earlier call with the same token was. Shorter
-/// than [`SETTLE`], so that an order whose token is used up succeeds within a minute; a machine
-/// that shows up later still is the second of its record, which the sweep ends.
+/// By then AWS shows the machine of an earlier order with the same token. Shorter than [`SETTLE`],
+/// so that an order whose token is used up succeeds within a minute; a machine that shows up even
+/// later is the second of its record, which the sweep ends.
 const SHOWN: Duration = Duration::from_secs(45);
-/// AWS knows the token from another order.
+/// AWS knows the token from an order with other parameters.
 const MISMATCH: &str = "IdempotentParameterMismatch";
 
-/// What asking for a machine came to.
+/// The outcome of an order.
 enum Asking {
     /// Its id and zone.
     Started(String, Option<String>),
-    /// The token is that of an order whose machine is not there any more.
+    /// The token is that of an order whose machine is gone.
     Spent,
 }
 
-/// What an order is started from.
+/// The parts that an order is started from.
 pub(crate) struct Prepared {
     pub(crate) region: Region,
     choice: Choice,
@@ -251,7 +251,8 @@ impl Aws {
             .set_on_demand_options(fleet.on_demand)
             .set_tag_specifications(Some(fleet.tags))
             .customize()
-            // Not again by itself: a refusal moves on at once, and a lost answer is looked at.
+            // Not repeated by the SDK: after a refusal the Pool moves on at once, and after a lost
+            // answer comes a look.
             .config_override(aws_sdk_ec2::config::Config::builder().retry_config(RetryConfig::disabled()))
             .send()
             .await
@@ -288,15 +289,16 @@ impl Aws {
         self.refused(order, region, asked, error).await
     }
 
-    /// Whether what an order is answered with is over: then the token is that of an order whose
-    /// machine was ended since. Where that cannot be known, the next look at the machine tells.
+    /// Whether the machine in the answer to an order has ended: then the token is that of an
+    /// earlier order, whose machine has ended since. Where this cannot be known, the next look at
+    /// the machine tells.
     async fn has_ended(&self, region: &Region, id: &str) -> bool {
         let looked = timeout(LOOK, self.instance(region, id)).await;
         matches!(looked, Ok(Ok(Some(instance))) if is_over(&instance) || is_ending(&instance))
     }
 
-    /// What to make of a refusal: an order with the token of an earlier one is answered by
-    /// the machine of that one, and what is gone at AWS is not remembered.
+    /// Judges a refusal: the token of an earlier order leads to that order's machine, and resources
+    /// that are gone at AWS are dropped from the caches.
     async fn refused(
         &self,
         order: &Order,

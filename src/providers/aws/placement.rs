@@ -1,10 +1,10 @@
 //! Machines that must reach each other stand in one availability zone: traffic between
-//! zones is slow and billed. The zone is written down nowhere. It is that of the Pool's
-//! machines, which their tags tell; where there are none, the first order lets EC2 Fleet
-//! choose, and orders of the same Pool that come meanwhile wait for its answer and follow.
+//! zones is slow and billed. The zone is not stored. It is that of the Pool's machines, which their
+//! tags name; without machines the first order lets EC2 Fleet choose, and other orders of the Pool
+//! wait for its answer and follow.
 //!
-//! Only memory of this process: two leaders at once could choose two zones, where the
-//! machines still reach each other (one VPC, one security group).
+//! Kept in this process only: two leaders at once could choose two zones, between which machines
+//! still reach each other (one VPC, one security group).
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// Pools that are remembered at once.
 const MOST: usize = 4096;
 
-/// What is waited for: the answer that the first order of a Pool got.
+/// The answer to the first order of a Pool, which the others wait for.
 type Answer = Option<Result<Option<String>, ProviderError>>;
 
 /// Zones of Pools.
@@ -91,7 +91,7 @@ impl Placement {
                         Err(_) => Ok(None),
                     };
                     match answer {
-                        // What was refused to the first is refused to all who asked with it.
+                        // The refusal of the first order counts for all that waited for it.
                         Err(error) if shared(&error) => return Err(error),
                         Ok(Some(zone)) => return start(Some(zone)).await.map(|(value, _)| value),
                         Err(_) | Ok(None) => {}
@@ -162,7 +162,7 @@ mod tests {
         ("pool".to_owned(), "us-east-1".to_owned())
     }
 
-    /// Lets all others come as far as they can.
+    /// Lets all other tasks run as far as they can.
     async fn everybody_else() {
         for _ in 0..100 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! AWS's price list: what it is asked, and what a page of it says. Pure.
+//! AWS's price list: the request, and a page of the answer. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use skyward_core::{ErrorKind, ProviderError};
 /// Name of the call.
 pub const OPERATION: &str = "read the price list";
 
-/// What is asked: all on-demand prices of a region, from this page on.
+/// The request for all on-demand prices of a region, from this page on.
 pub fn question(region: &str, next: Option<&str>) -> Value {
     let exactly = |field: &str, value: &str| json!({ "Type": "TERM_MATCH", "Field": field, "Value": value });
     let mut asked = json!({
@@ -41,7 +41,7 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// Reads a page; one without a list is an error, or prices would be missing unseen.
+/// Reads a page; a page without a list is an error, or prices would be missing unnoticed.
 pub fn page(answer: Value) -> Result<Page, ProviderError> {
     serde_json::from_value(answer).map_err(|error| {
         ProviderError::new(
@@ -109,7 +109,7 @@ pub fn price(entry: &str) -> Option<(String, Decimal)> {
     (!name.is_empty()).then(|| (name, price.normalize()))
 }
 
-/// A page that is followed by itself: what was read is not all.
+/// The error of a page that leads to itself: the list is incomplete.
 pub fn endless() -> ProviderError {
     ProviderError::new(
         ErrorKind::Transient,

@@ -1,7 +1,7 @@
-//! Two questions that are asked in JSON: for the image at SSM, for the price list. Each
-//! would be a whole SDK crate for one call, which costs minutes of compiling, so the
-//! requests are written here; whatever is hard (signatures, sources of credentials, clock
-//! skew, retries, deadlines) is the SDK's own orchestrator, the same that its clients use.
+//! Two calls in JSON: the image at SSM, and the price list. Each would need a whole SDK crate for
+//! one call, which costs minutes of compiling, so the requests are written here; the SDK's own
+//! orchestrator does the hard parts (signatures, sources of credentials, clock skew, retries,
+//! deadlines).
 
 use aws_config::{BehaviorVersion, Region as Name, SdkConfig};
 use aws_runtime::{
@@ -127,7 +127,7 @@ fn request(call: Call, input: &Value) -> Result<HttpRequest, BoxError> {
     Ok(request)
 }
 
-/// What an answer says; a refusal by its code, wherever the service writes it.
+/// Reads an answer; a refusal by its code, wherever the service writes it.
 pub(crate) fn answer(
     success: bool,
     header: Option<&str>,

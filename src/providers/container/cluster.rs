@@ -1,4 +1,4 @@
-//! What all Container providers of one process share: a client, one watch of our Pods,
+//! The state that all Container providers of one process share: a client, one watch of our Pods,
 //! and the host keys read from their logs. Decides nothing.
 
 use std::{
@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 
 use super::{MACHINE, Options, state};
 
-/// Changes that a slow reader may be behind before it is told to look at everything.
+/// Changes that a slow reader may be behind before it must look at everything.
 const CHANGES: usize = 1024;
 /// Longest wait for the host key within one look at a machine.
 const KEY_DEADLINE: Duration = Duration::from_secs(3);
@@ -81,7 +81,7 @@ struct Watched {
     watch: AbortHandle,
 }
 
-/// Host keys by the UID of their Pod; what was read stays true for as long as the Pod lives.
+/// Host keys by the UID of their Pod; a key stays for the life of the Pod.
 #[derive(Default)]
 struct HostKeys(Mutex<HashMap<String, String>>);
 
@@ -113,7 +113,7 @@ impl HostKeys {
     }
 }
 
-/// What is known of a machine's host key.
+/// The state of a machine's host key.
 pub enum HostKey {
     /// Read over the API server's own verified connection.
     Known(String),
@@ -164,7 +164,7 @@ impl Started {
         &self.options
     }
 
-    /// What watches that namespace, if anything does.
+    /// The watch of that namespace, if there is one.
     fn watched(&self, namespace: &str) -> Option<&Watched> {
         self.watched
             .iter()
@@ -257,8 +257,8 @@ fn changes(
     .flatten()
 }
 
-/// What is read of a machine's log. The container is named: of a Pod with several the API
-/// server refuses to show any log otherwise.
+/// Parameters for the head of a machine's log. The container is named: the API server refuses the
+/// log of a Pod with several containers otherwise.
 fn log_head() -> LogParams {
     LogParams {
         container: Some(MACHINE.to_owned()),
@@ -275,7 +275,7 @@ fn running_for(pod: &Pod) -> Option<Duration> {
     Duration::try_from(Timestamp::now().duration_since(since)).ok()
 }
 
-/// Keeps a cache of our Pods filled and tells of each change, until it is aborted.
+/// Keeps a cache of our Pods filled and publishes each change, until it is aborted.
 async fn watch(
     pods: Api<Pod>,
     cluster: String,
@@ -292,7 +292,7 @@ async fn watch(
     let config = watcher::Config::default().labels(&ours);
     let mut events = watcher(pods, config).default_backoff().modify(strip).boxed();
     let reader = writer.as_reader();
-    // Nobody listening is no failure: Pools may all be off.
+    // No receiver is no failure: Pools may all be off.
     let tell = |pod: &Pod| {
         if let Some(namespace) = pod.namespace() {
             drop(changed.send((namespace, pod.name_any())));
@@ -306,7 +306,7 @@ async fn watch(
                 continue;
             }
         };
-        // What vanished while the watch was away must be told too.
+        // Pods that vanished while the watch was down must be published too.
         let before = matches!(event, watcher::Event::InitDone).then(|| reader.state());
         writer.apply_watcher_event(&event);
         match &event {
@@ -331,7 +331,7 @@ async fn watch(
     }
 }
 
-/// Drops what nobody reads: a Pod of ours is mostly its start script.
+/// Drops unused fields: a Pod of ours is mostly its start script.
 fn strip(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     pod.metadata.annotations = None;

@@ -1,4 +1,4 @@
-//! What the API server answers becomes a kind of the contract. Pure.
+//! Maps errors of the API server to kinds of the contract. Pure.
 
 use std::time::Duration;
 

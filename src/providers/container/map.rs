@@ -26,7 +26,7 @@ use super::{
 const START: &str = include_str!("start.sh");
 /// User and group of Pods with `securityProfile: Restricted`.
 const ORDINARY: i64 = 1000;
-/// Seconds between TERM and KILL: the first process ends at once, this is for a hung node.
+/// Seconds between TERM and KILL: the first process ends at once; this is for a hung node.
 const GRACE_SECONDS: i64 = 5;
 /// Annotation that becomes /etc/passwd of restricted Pods: sshd admits only users that
 /// exist, whatever image it is.
@@ -61,7 +61,7 @@ pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<P
         name: MACHINE.to_owned(),
         image: Some(settings.image.clone()),
         image_pull_policy: Some(settings.pull_policy.as_str().to_owned()),
-        // The script comes by a variable, so that every list of processes does not show it whole.
+        // The script comes in a variable, so that lists of processes do not show all of it.
         command: Some(
             ["/bin/sh", "-c", "eval \"$SKYWARD_START\"", "skyward-machine"]
                 .map(str::to_owned)
@@ -76,7 +76,7 @@ pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<P
         }]),
         resources: Some(resources(order, settings)),
         security_context: Some(container_rights(settings.rights)),
-        // Where the script could not say itself why it ended, its last words.
+        // The end of the log, where the script could not say itself why it ended.
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: (!mounts.is_empty()).then_some(mounts),
         ..Container::default()
@@ -125,8 +125,8 @@ pub fn pod(order: &Order, settings: &Settings, provider_label: &str) -> Result<P
     })
 }
 
-/// The Machine owns its Pod, so that a Pod whose Machine is gone for ever goes too. It
-/// does not block the Machine's deletion: our finalizer decides that.
+/// The Machine owns its Pod, so that the Pod goes with it. The Pod does not block the Machine's
+/// deletion: our finalizer decides that.
 fn owner(mark: &Mark) -> OwnerReference {
     OwnerReference {
         api_version: format!("{}/{}", skyward_api::GROUP, skyward_api::VERSION),
@@ -165,7 +165,7 @@ fn short_name(name: &str) -> String {
         .to_owned()
 }
 
-/// Whose a Pod is, from its labels; `None` when it is not ours.
+/// The mark in a Pod's labels; `None` when it is not ours.
 pub fn mark(pod: &Pod) -> Option<Mark> {
     let label = |name: &str| {
         pod.metadata
@@ -235,8 +235,8 @@ fn container_rights(rights: Rights) -> SecurityContext {
     }
 }
 
-/// What the Pool asks for, else what the Provider gives by default. Memory asked for is a
-/// limit too; a default limit below what the Pool asks for gives way.
+/// The Pool's amounts, else the Provider's defaults. Requested memory is a limit too; a default
+/// limit below the request gives way.
 fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
     let size = |size: &skyward_api::shared::Size| size.0.clone();
     let mut requests: BTreeMap<&str, String> = BTreeMap::new();
@@ -285,7 +285,7 @@ fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
         }
     }
     if let Some((_, count)) = &order.accelerator {
-        // Kubernetes counts whole ones.
+        // Kubernetes counts whole GPUs.
         limits.insert(GPU, count.ceil().to_string());
     }
     let quantities = |amounts: BTreeMap<&str, String>| {

@@ -4,7 +4,7 @@
 //! - [`config`]: settings of the Provider with every default applied.
 //! - [`map`]: an order becomes a Pod; [`state`]: a Pod becomes a machine.
 //! - [`offers`]: nodes become offers; [`errors`]: answers become kinds of error.
-//! - [`cluster`]: what all Container providers of a process share: one watch of Pods and
+//! - [`cluster`]: the state that all Container providers of a process share: one watch of Pods and
 //!   the host keys read from their logs.
 //! - `start.sh`: the first process of each machine.
 
@@ -49,9 +49,9 @@ pub const SSH_PORT: u16 = 2222;
 const GPU: &str = "nvidia.com/gpu";
 /// Label by which NVIDIA's feature discovery names the GPUs of a node.
 const PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
-/// Label by which every kubelet says what its node runs.
+/// Label with which every kubelet names its node's operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
-/// What a machine's node must run.
+/// The operating system of a machine's node.
 const LINUX: &str = "linux";
 /// Longest wait for one answer of the API server.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -67,10 +67,10 @@ pub enum PodNetwork {
     PortForward,
 }
 
-/// What Container providers need besides their Provider objects.
+/// Options of Container providers besides their Provider objects.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// This installation: UID of the kube-system namespace.
+    /// Id of this installation; by default the UID of the namespace kube-system.
     pub cluster: String,
     /// Image where the Provider names none.
     pub node_image: String,
@@ -81,8 +81,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Where Pods of ours may be: each needs a list and a watch of its own. Of one namespace that
-    /// is named, served or not, there is one.
+    /// The namespaces, or the whole cluster, with Pods of ours: each needs a list and a watch of
+    /// its own. A named namespace, served or not, is one.
     fn pods(&self, client: &Client, namespace: Option<&str>) -> Vec<Api<Pod>> {
         if let Some(namespace) = namespace {
             return vec![Api::namespaced(client.clone(), namespace)];
@@ -134,7 +134,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 /// Pods of this cluster as machines, as one Provider object wants them.
 struct Container {
     cluster: Arc<cluster::Started>,
-    /// Tells whose Pods are whose.
+    /// Label of the Provider object on its Pods.
     provider_label: String,
     /// Settings that contradict each other stop orders; machines that exist must still be
     /// found and deleted.
@@ -185,10 +185,9 @@ impl Container {
         }
     }
 
-    /// Whether what was refused is a look into a namespace that is being deleted, or is gone. Our
-    /// RoleBinding there is deleted with everything else of it, perhaps first; its Pods go too,
-    /// and nobody can look at them any more. A refusal in a namespace that stays says nothing of
-    /// its Pods.
+    /// Whether a refused namespace is being deleted, or is gone. Our RoleBinding is deleted with
+    /// it, perhaps first; its Pods go too, and cannot be looked at any more. A refusal in a
+    /// namespace that stays says nothing about its Pods.
     async fn goes(&self, namespace: &str, refused: &ProviderError) -> bool {
         if refused.kind != ErrorKind::Permission {
             return false;
@@ -242,7 +241,7 @@ impl Container {
         Some(machine)
     }
 
-    /// Refuses an order whose Pod could never pull its image. Not knowing is no reason.
+    /// Refuses an order whose Pod could never pull its image; a failed look does not refuse it.
     async fn check_pull_secrets(&self, settings: &Settings, namespace: &str) -> Result<(), ProviderError> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client().clone(), namespace);
         for (name, _) in settings.pull_secrets.iter().filter(|(_, optional)| !optional) {
@@ -266,8 +265,8 @@ impl Container {
     }
 }
 
-/// Whose the Pod is that has the name of a machine (P11). Without labels of ours it is somebody
-/// else's, which took the name, unless its UID is the one on record.
+/// The owner of the Pod with a machine's name (P11). A Pod without our labels is another owner's,
+/// unless its UID is the recorded one.
 fn owner(pod: &Pod, machine: &MachineRef) -> Owner {
     match machine.mark.owner_of(map::mark(pod).as_ref()) {
         Owner::Nobody if machine.id.is_none() || machine.id != pod.metadata.uid => Owner::Another,
@@ -275,7 +274,7 @@ fn owner(pod: &Pod, machine: &MachineRef) -> Owner {
     }
 }
 
-/// Whether a Pod is that machine: names may come again, UIDs do not.
+/// Whether a Pod is that machine: names may be used again, UIDs are not.
 fn is_machine(pod: &Pod, machine_uid: &str, cluster: &str) -> bool {
     map::mark(pod).is_some_and(|mark| mark.machine_uid == machine_uid && mark.cluster == cluster)
 }
@@ -347,7 +346,7 @@ impl Provider for Container {
                             ),
                         ));
                     }
-                    // It went between the two answers.
+                    // The Pod went between the two answers.
                     None => {
                         return Err(ProviderError::new(
                             ErrorKind::Transient,
@@ -372,7 +371,7 @@ impl Provider for Container {
                     .as_ref()
                     .is_none_or(|id| pod.metadata.uid.as_ref() == Some(id))
         };
-        // The cache may be behind: it is believed when it knows the Pod, never when it does not.
+        // The cache may lag: it is believed when it has the Pod, never when it does not.
         if let Some(pod) = self
             .cluster
             .cached(&machine.mark.namespace, &machine.mark.machine)
@@ -431,8 +430,8 @@ impl Provider for Container {
                 return Err(ProviderError::nobodys(CAPABILITIES.marking, name));
             }
         }
-        // Ordered already. A Pod on a dead node stays so until the node is back or removed:
-        // what runs there cannot be known, so it is never forced.
+        // The end is ordered already. A Pod on a dead node stays so until the node is back or
+        // removed: it may still run there, so it is never deleted by force.
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(Deletion::InProgress);
         }

@@ -1,5 +1,5 @@
-//! What the nodes of this cluster can give becomes offers: one for each group of equal
-//! nodes, and with GPUs one for each usual number of them. Pure.
+//! Makes offers of the cluster's nodes: one for each group of equal nodes, and with GPUs one for
+//! each usual number of them. Pure.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,7 +16,7 @@ use super::{GPU, LINUX, OS_LABEL, PRODUCT_LABEL, config::Settings, quantity};
 const GPU_MEMORY_LABEL: &str = "nvidia.com/gpu.memory";
 /// Numbers of GPUs that a Pod can ask of a node that has more.
 const USUAL_COUNTS: [u32; 5] = [1, 2, 4, 8, 16];
-/// Name of GPUs whose node does not say what they are.
+/// Name of GPUs whose node has no product label.
 const UNKNOWN_GPU: &str = "GPU";
 
 /// A group of equal nodes; its text is the offer's instance type, such as
@@ -91,7 +91,7 @@ impl Group {
     }
 }
 
-/// What is known of a group besides its name.
+/// Facts about a group besides its name.
 #[derive(Default)]
 struct Seen {
     available: bool,
@@ -113,7 +113,7 @@ pub fn offers(nodes: &[Node], settings: &Settings) -> Vec<Offer> {
             seen.available |= available;
             seen.gpu_memory_mib = seen.gpu_memory_mib.or(memory);
         };
-        // Without GPUs it is a machine too.
+        // A node with GPUs is offered without them, too.
         add(Group {
             gpus: 0,
             product: None,
@@ -236,7 +236,7 @@ fn selected(node: &Node, settings: &Settings) -> bool {
         .as_ref()
         .and_then(|spec| spec.taints.as_deref())
         .unwrap_or_default();
-    // Taints that the control plane sets while a node is not well say nothing lasting.
+    // Taints that the control plane sets on an unhealthy node are not lasting.
     let lasting = taints.iter().filter(|taint| {
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
             && !taint.key.starts_with("node.kubernetes.io/")
@@ -280,7 +280,7 @@ fn usable(node: &Node) -> bool {
             .any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// What the label of a GPU says.
+/// The facts in the label of a GPU.
 #[derive(Debug, Default, PartialEq)]
 struct Product {
     name: String,
@@ -299,7 +299,7 @@ impl Product {
         for token in tokens {
             let upper = token.to_uppercase();
             if upper == "MIG" {
-                // A slice of one is another thing than the whole: keep what follows.
+                // A slice of a GPU is another model: keep the rest of the name.
                 words.push(token);
             } else if let Some(size) = upper.strip_suffix("GB").and_then(|n| n.parse::<f64>().ok()) {
                 memory_gb = memory_gb.or(Some(size));

@@ -1,4 +1,4 @@
-//! A Pod as it is becomes a machine as the contract knows it. Pure.
+//! Maps a Pod to a machine of the contract. Pure.
 
 use k8s_openapi::api::core::v1::{
     ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition, PodStatus,
@@ -10,9 +10,9 @@ use skyward_core::{
 
 use super::{MACHINE, PodNetwork, SSH_PORT, map};
 
-/// What `start.sh` prints in front of its public host key.
+/// Prefix of the line with which `start.sh` prints its public host key.
 const HOST_KEY_LINE: &str = "skyward-host-key: ";
-/// What it prints in front of why it gave up.
+/// Prefix of the line with which it says why it gave up.
 const ERROR_LINE: &str = "skyward-error: ";
 /// Its exit code when the image cannot be used.
 const UNUSABLE: i32 = 64;
@@ -74,7 +74,7 @@ pub fn phase(pod: &Pod) -> ProviderPhase {
     };
     let conditions = status.conditions.as_deref().unwrap_or_default();
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
-    // Why the kubelet or the control plane took it away, or never took it in.
+    // Why the kubelet or the control plane removed or rejected the Pod.
     if ended && let Some(reason) = status.reason.as_deref().filter(|reason| !reason.is_empty()) {
         let said = status.message.as_deref().unwrap_or("no further message");
         return rejected(reason, said);
@@ -117,8 +117,7 @@ pub fn phase(pod: &Pod) -> ProviderPhase {
     ProviderPhase::Starting(starting(conditions))
 }
 
-/// What became of the container that is the machine. The kubelet may sort by name, so that
-/// it is not the first.
+/// The status of the machine's container, which may not be the first: the kubelet may sort by name.
 pub fn container(status: &PodStatus) -> Option<&ContainerStatus> {
     let all = status.container_statuses.as_deref().unwrap_or_default();
     all.iter().find(|container| container.name == MACHINE)
@@ -153,7 +152,7 @@ fn starting(conditions: &[PodCondition]) -> Option<String> {
 
 fn rejected(reason: &str, said: &str) -> ProviderPhase {
     match reason {
-        // The kubelet would not take it in: the scheduler's view was too old.
+        // The kubelet rejected the Pod: the scheduler's view was too old.
         "UnexpectedAdmissionError" | "NodeAffinity" | "NodeName" | "NodePorts" | "OutOfPods" => failed(
             FailureKind::NoRoom,
             format!("the node refused the Pod ({reason}): {said}"),
@@ -162,7 +161,7 @@ fn rejected(reason: &str, said: &str) -> ProviderPhase {
             FailureKind::NoRoom,
             format!("the node refused the Pod ({reason}): {said}"),
         ),
-        // Not a loss: another try would meet the same wall.
+        // Not a loss: another try would be rejected as well.
         "AppArmor" | "SysctlForbidden" | "PodOSSelectorNodeLabelDoesNotMatch" | "PodOSNotSupported" => {
             failed(
                 FailureKind::Other,
@@ -229,7 +228,8 @@ fn waiting_phase(waiting: &ContainerStateWaiting, container: &ContainerStatus) -
         "ImagePullBackOff" | "SignatureValidationFailed" | "ImageInspectError" => {
             failed(FailureKind::ImagePull, cannot_pull(image, said))
         }
-        // The kubelet tries again by itself; only what no repetition mends is a failure.
+        // The kubelet tries again by itself; only an error that repetition cannot mend is a
+        // failure.
         "ErrImagePull" | "RegistryUnavailable" if definite(said) => {
             failed(FailureKind::ImagePull, cannot_pull(image, said))
         }

@@ -1,5 +1,5 @@
-//! What a machine is told at its first boot, as clouds take it: a script, or cloud-init's own format;
-//! as text or in base64; up to a size. Pure.
+//! Boot data as clouds take it: a script, or cloud-init's own format; as text or in base64; up to a
+//! size. Pure.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -32,8 +32,8 @@ pub fn cloud_config(user: &str, order: &Order) -> String {
     let key = order.authorized_key.trim();
     let mut files: Vec<Value> = Vec::new();
     let mut config = if user == "root" {
-        // Written before cloud-init adds keys: keys that the image carries are gone, and
-        // no other user comes to be.
+        // Written before cloud-init adds keys: it replaces the image's keys, and no other user is
+        // made.
         files.push(json!({
             "path": "/root/.ssh/authorized_keys",
             "owner": "root:root",
@@ -72,7 +72,7 @@ pub fn base64(data: &str) -> String {
     BASE64_STANDARD.encode(data)
 }
 
-/// Boot data that a cloud takes: at most so many bytes of it, as they are sent.
+/// Refuses boot data of more bytes, as they are sent, than the cloud takes.
 pub fn at_most(bytes: usize, cloud: &str, data: String) -> Result<String, ProviderError> {
     if data.len() > bytes {
         return Err(ProviderError::new(

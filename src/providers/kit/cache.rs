@@ -1,8 +1,8 @@
-//! Answers that are remembered for a while: one call for all who ask at once, bounded in
-//! number, forgotten by age. Only ever a hint: whatever is remembered can be asked again.
+//! A cache of answers: one call for all concurrent callers, bounded in number, forgotten by age.
+//! Only a hint: every answer can be asked for again.
 //!
-//! The crate `moka` has such caches too. Its clock is its own, so tests could not advance it, and a
-//! look at what is remembered would be a wait: this one is shorter than the way around both.
+//! The crate `moka` has such caches too, but tests could not advance its clock, and a look without
+//! a call would be async: this cache is shorter than workarounds for both.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ impl<K: Ord + Clone, T> Cache<K, T> {
         }
     }
 
-    /// What is remembered, else the answer to the question. A failure is not remembered.
+    /// The remembered answer, else that of `ask`. A failure is not remembered.
     pub async fn get<E, F>(&self, key: K, ask: impl FnOnce() -> F) -> Result<Arc<T>, E>
     where
         F: Future<Output = Result<T, E>>,
@@ -53,7 +53,7 @@ impl<K: Ord + Clone, T> Cache<K, T> {
             .cloned()
     }
 
-    /// What is remembered now, without asking.
+    /// The remembered answer, without asking.
     pub fn known(&self, key: &K) -> Option<Arc<T>> {
         self.known_at(Instant::now(), key)
     }
@@ -68,14 +68,14 @@ impl<K: Ord + Clone, T> Cache<K, T> {
 
     /// Remembers this from now on.
     pub fn insert(&self, key: K, answer: T) {
-        // A new entry, even where the one before is young.
+        // A new entry, even where the former one is young.
         self.forget(|there| *there == key);
         let entry = self.entry(Instant::now(), key);
-        // Nobody else has the new entry unless they ask for it at this moment.
+        // Only a concurrent caller can have the new entry.
         let _ = entry.set(Arc::new(answer));
     }
 
-    /// Forgets what the test admits.
+    /// Forgets the keys that the test admits.
     pub fn forget(&self, test: impl Fn(&K) -> bool) {
         self.entries
             .lock()

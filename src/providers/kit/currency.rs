@@ -1,5 +1,5 @@
 //! Prices in another currency than USD: by a rate that a person wrote into the Provider's settings,
-//! with its day. Nothing is ever guessed, and nothing asks a bank.
+//! with its day. No rate is guessed or fetched.
 //!
 //! A cloud that bills in euro has `exchangeRate: Option<ExchangeRate>` among its settings. Without a
 //! rate its offers have no price. With one they are priced in USD and carry the day of the rate
@@ -22,14 +22,14 @@ pub struct ExchangeRate {
     /// In USD, as a decimal such as `"1.08"`.
     #[schemars(with = "String", regex(pattern = r"^[0-9]{1,6}(\.[0-9]{1,8})?$"))]
     pub usd: Amount,
-    /// The day that it is of, such as `2026-11-01`.
+    /// The day of the rate, such as `2026-11-01`.
     #[schemars(with = "String", regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub as_of: Date,
 }
 
 impl ExchangeRate {
-    /// An amount of the cloud's currency in USD, rounded up to a millionth: what is compared with a
-    /// ceiling is never below what is billed. `None` with a rate of zero.
+    /// An amount of the cloud's currency in USD, rounded up to a millionth: a price that is
+    /// compared with a ceiling is never below the billed one. `None` with a rate of zero.
     pub fn in_usd(&self, amount: Decimal) -> Option<Decimal> {
         let rate = decimal(&self.usd).filter(|rate| !rate.is_zero())?;
         let usd = amount.checked_mul(rate)?;

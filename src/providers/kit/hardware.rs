@@ -1,4 +1,4 @@
-//! What a cloud says of its machines, as offers have it. Pure.
+//! Reads a cloud's description of its hardware for offers. Pure.
 
 use skyward_core::{
     accelerator,
@@ -29,8 +29,8 @@ pub fn accelerators(text: &str, count: f64, listed_gb: Option<f64>) -> Option<Ac
     })
 }
 
-/// The architecture, from whatever the cloud says about processor and accelerators: NVIDIA's Grace is
-/// an ARM processor, which few clouds say elsewhere.
+/// The architecture, from the cloud's texts about processor and accelerators: NVIDIA's Grace is an
+/// ARM processor, which few clouds say elsewhere.
 pub fn architecture<'a>(texts: impl IntoIterator<Item = &'a str>) -> Architecture {
     let grace = |text: &str| {
         let text = text.to_lowercase();

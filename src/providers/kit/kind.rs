@@ -1,5 +1,5 @@
-//! What the folder of a cloud gives the registry, and how its settings are read. The registry
-//! itself, which lists the clouds, stands above them.
+//! The interface between a cloud's folder and the registry, which stands above the clouds and lists
+//! them; and how settings are read.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::digest;
 /// The client of an account.
 pub type Connected = Result<Arc<dyn Provider>, ProviderError>;
 
-/// What the folder of a cloud gives the registry.
+/// A cloud's folder, for the registry.
 pub trait Kind {
     /// Name of the kind: its field in a Provider's spec.
     const NAME: &'static str;
@@ -30,8 +30,8 @@ pub trait Kind {
     fn connect(account: Account<Self::Settings>) -> Connected;
 }
 
-/// The id of an account at a cloud that tells none: what stands for it (`key`, `client`) with a digest
-/// of its credentials.
+/// The id of an account at a cloud that tells none: `key` or `client` with a digest of its
+/// credentials.
 pub fn account_id(what: &str, credentials: &Secret) -> String {
     format!("{what}-{}", digest(credentials.expose(), 16))
 }

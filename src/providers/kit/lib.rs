@@ -1,15 +1,15 @@
-//! What the clients of clouds share, below every cloud.
+//! The parts that the clients of all clouds share.
 //!
 //! No cloud is known here, and no controller.
 //!
-//! - [`http`]: the way to an API, what calls show, lists in pages, what a status means.
+//! - [`http`]: the transport to an API, authentication, lists in pages, the meaning of a status.
 //! - [`lookup`]: the provider contract for clouds without idempotency tokens.
 //! - [`marks`]: how machines are known again. [`shared`]: a Pool's key and script in a store of the
-//!   account. [`boot`]: what a machine is told at its first boot.
-//! - [`hardware`] and [`currency`]: what is offered, and for how much.
-//! - [`cache`]: what is remembered for a while.
-//! - [`kind`]: what a cloud's folder gives the registry.
-//! - [`amount`] and [`text`]: what stands in the clouds' JSON.
+//!   account. [`boot`]: boot data of a machine.
+//! - [`hardware`] and [`currency`]: machines in offers, and their prices.
+//! - [`cache`]: answers that are remembered for a while.
+//! - [`kind`]: the interface between a cloud's folder and the registry.
+//! - [`amount`] and [`text`]: values in the clouds' JSON.
 //!
 //! `docs/adding-a-provider.md` says what a new cloud writes itself.
 

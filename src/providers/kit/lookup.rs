@@ -1,10 +1,9 @@
 //! The provider contract over a cloud without idempotency tokens: its machines are found by
 //! their marks, and each order looks for its own before it is sent (P2).
 //!
-//! A cloud's folder gives the calls ([`Service`]) and says what its list shows of a machine
-//! ([`Listed`]). What is the same for all is here once: the owners of machines, the look before an
-//! order and before an end, deadlines (P8), and how shared things are returned ([`Shared`]). No controller
-//! is known here, and no cloud.
+//! A cloud's folder gives the calls ([`Service`]) and reads its list of machines ([`Listed`]). The common
+//! part is here: the owners of machines, the look before an order and before a deletion, deadlines (P8),
+//! and the return of shared resources ([`Shared`]).
 
 use std::{
     collections::BTreeMap,
@@ -30,16 +29,16 @@ use crate::{
     shared::Shared,
 };
 
-/// How old prices may be that an order is compared with.
+/// Greatest age of the prices that an order is compared with.
 pub const PRICE_AGE: Duration = Duration::from_mins(5);
 
-/// What a cloud's list shows of one machine.
+/// A machine in a cloud's list.
 pub trait Listed: Clone + Send + Sync + 'static {
     /// The cloud's id of it.
     fn id(&self) -> String;
-    /// Whose it is, if it is ours.
+    /// Its mark, if it is ours.
     fn mark(&self) -> Option<Mark>;
-    /// Whether it exists no more; lists may show it for a while.
+    /// Whether it no longer exists; lists may show it for a while.
     fn gone(&self) -> bool;
 }
 
@@ -74,10 +73,9 @@ pub trait Service: Send + Sync + 'static {
     /// Orders a machine that is certainly not there yet; answers with its id.
     async fn order(&self, order: &Order, settings: &Self::Settings) -> Result<String, ProviderError>;
 
-    /// Finishes what an order began and did not end, such as joining a network: a crash or a
-    /// lost answer came between. Where that is not done yet, where the machine is until then.
-    /// Nobody asks it of a machine that took runs once: a client that is made anew knows nothing
-    /// of what was done, and its verdict would end work.
+    /// Finishes an order that a crash or a lost answer interrupted, such as joining a network.
+    /// Answers with the machine's phase until that is done. Not called for a machine that took runs
+    /// once: a new client does not know what was done, and its verdict would end work.
     async fn finish(&self, _machine: &Self::Machine) -> Option<ProviderPhase> {
         None
     }
@@ -86,7 +84,7 @@ pub trait Service: Send + Sync + 'static {
     /// that it is gone.
     async fn end(&self, machine: &Self::Machine) -> Result<Deletion, ProviderError>;
 
-    /// Whether a machine that is gone is still worth telling of: the cloud took it back.
+    /// Whether the cloud took a machine that is gone back, so that it is still reported.
     fn taken_back(&self, _machine: &Self::Machine) -> bool {
         false
     }
@@ -96,12 +94,12 @@ pub trait Service: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What else Pools of an installation share that is no machine.
+    /// Other resources that Pools of an installation share.
     async fn shared(&self, _cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
         Ok(Vec::new())
     }
 
-    /// Returns one of these.
+    /// Returns one of these resources.
     async fn give_back(&self, _thing: &Leftover) -> Result<(), ProviderError> {
         Ok(())
     }
@@ -110,7 +108,7 @@ pub trait Service: Send + Sync + 'static {
 /// The provider over a service.
 pub fn provider<S: Service>(settings: &S::Settings, service: S) -> Connected {
     Ok(Arc::new(LookUp {
-        // As they are written, for what Pools override.
+        // As JSON, for the overrides of Pools.
         settings: serde_json::to_value(settings).unwrap_or_default(),
         service,
         machines: Batched::default(),
@@ -123,13 +121,13 @@ struct LookUp<S: Service> {
     machines: Batched<Vec<S::Machine>>,
 }
 
-/// What a look for one machine found.
+/// The result of a look for one machine.
 enum Look<M> {
     /// It.
     Found(M),
     /// Nothing.
     Nothing,
-    /// By its id a machine with another mark.
+    /// A machine with its id and another mark.
     Foreign,
 }
 
@@ -140,13 +138,13 @@ impl<S: Service> LookUp<S> {
             .await
     }
 
-    /// A machine, gone ones too. What the list does not show is asked for by its id, where
-    /// that is known: lists may be behind, or leave out what carries the mark.
+    /// Looks for a machine, also one that is gone. A machine that the list lacks is looked up by
+    /// its id, where that is known: lists may lag, or leave out the mark.
     async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
         let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let machines = self.machines().await?;
         let Some(id) = &machine.id else {
-            // One that is gone hides none that is there.
+            // A machine that is gone must not hide an existing one.
             let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
             all.sort_by_key(|found| found.gone());
             let first = all.first().copied().cloned();
@@ -171,7 +169,7 @@ impl<S: Service> LookUp<S> {
     async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
         let settings: S::Settings = overridden(S::CAPABILITIES.kind, &self.settings, &order.overrides)?;
         let id = match self.look(&MachineRef::of(order)).await? {
-            // One that is gone is no machine to have, as after a cluster was restored.
+            // A machine that is gone does not fulfil an order, as after a restore of the cluster.
             Look::Found(found) if found.gone() => self.service.order(order, &settings).await?,
             Look::Found(found) => {
                 // Each look at the machine tells how far that is.
@@ -210,12 +208,12 @@ impl<S: Service> LookUp<S> {
     }
 }
 
-/// Whether a machine exists and does not say whose it is.
+/// Whether a machine exists and carries no mark.
 fn is_nobodys(machine: &impl Listed) -> bool {
     machine.mark().is_none() && !machine.gone()
 }
 
-/// What is not found needs no end.
+/// A machine that is not found is gone.
 fn or_gone(ended: Result<Deletion, ProviderError>) -> Result<Deletion, ProviderError> {
     match ended {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::Gone),
@@ -301,7 +299,7 @@ impl<S: Service> Provider for LookUp<S> {
     }
 }
 
-/// A refusal of an order whose price rose above what was recorded since the offer was read.
+/// Refuses an order whose price has risen above the recorded ceiling since the offer was read.
 pub fn affordable(price: Option<Decimal>, order: &Order) -> Result<(), ProviderError> {
     match (price, order.max_hourly_cost) {
         (Some(price), Some(ceiling)) if price > ceiling => Err(no_capacity(format!(
@@ -311,7 +309,7 @@ pub fn affordable(price: Option<Decimal>, order: &Order) -> Result<(), ProviderE
     }
 }
 
-/// A refusal of an order for what left the catalogue since the offer was read.
+/// The refusal of an order for a type that left the catalogue since the offer was read.
 pub fn not_sold(cloud: &str, order: &Order) -> ProviderError {
     no_capacity(format!("{cloud} sells no {} any more", order.instance_type))
 }
@@ -320,14 +318,14 @@ fn no_capacity(message: String) -> ProviderError {
     ProviderError::new(ErrorKind::NoCapacity, "create the instance", message)
 }
 
-/// How long what was made is remembered: longer than any order takes, so that none is left
-/// whose list is older.
+/// How long new objects are remembered: longer than any order takes, so that no order's list is
+/// older.
 const MADE: Duration = Duration::from_mins(10);
 
-/// Makes what the machines of a Pool share, such as its key: one at a time, so that a Pool of
-/// many machines that are ordered at once has one.
+/// Makes shared resources of a Pool, such as its key, one at a time, so that many concurrent orders
+/// make only one.
 pub struct Maker {
-    /// What was just made, by name, and when: lists may be behind.
+    /// New objects by name, with their times: lists may lag.
     made: Mutex<BTreeMap<String, (Instant, String)>>,
     turn: Semaphore,
 }
@@ -342,8 +340,8 @@ impl Default for Maker {
 }
 
 impl Maker {
-    /// Id of the thing of this name, which a list did not show that was asked for after
-    /// `since`: that which another order made meanwhile, or a new one.
+    /// Id of the object with this name that a list, asked for after `since`, did not show: the one
+    /// that another order made meanwhile, or a new one.
     pub async fn make(
         &self,
         name: String,

@@ -1,5 +1,5 @@
-//! How a mark (P5) stands in tags, in labels, in a name; and a Pool in the names of what its machines
-//! share. Pure.
+//! How a mark (P5) is written into tags, labels or a name; and a Pool into the names of its shared
+//! resources. Pure.
 
 use serde::{Deserialize, Serialize};
 use skyward_core::{ErrorKind, Mark, ProviderError};
@@ -63,7 +63,7 @@ pub struct Tags {
 
 impl Tags {
     /// Tags whose keys begin with `prefix` (`skyward-`), with values of at most so many bytes.
-    /// What is longer is cut, which may hit names: the UIDs beside them are what counts.
+    /// Longer values are cut, which may hit names: only the UIDs beside them count.
     pub const fn new(prefix: &'static str, longest: usize) -> Self {
         let admits = |_| true;
         Self {
@@ -100,7 +100,7 @@ impl Tags {
         parts(mark).into_iter().map(tag).collect()
     }
 
-    /// Whose something with these tags is; `None` when it is not ours.
+    /// The mark in these tags; `None` when it is not ours.
     pub fn read(&self, tags: &[Tag]) -> Option<Mark> {
         self.read_by(|key| tags.iter().find(|tag| tag.key == key)?.value.clone())
     }
@@ -116,7 +116,7 @@ impl Tags {
         self.write(mark).into_iter().map(text).collect()
     }
 
-    /// Whose something with these plain texts as tags is; `None` when it is not ours.
+    /// The mark in these plain texts; `None` when it is not ours.
     pub fn read_texts<T: AsRef<str>>(&self, texts: &[T], between: char) -> Option<Mark> {
         self.read_by(|key| {
             let value = |text: &T| {
@@ -153,8 +153,7 @@ impl Name {
         }
     }
 
-    /// The name of a machine. A mark that does not fit is an error: one that is cut would be
-    /// nobody's.
+    /// The name of a machine. A mark that does not fit is an error: a cut one could not be read.
     pub fn write(&self, mark: &Mark) -> Result<String, ProviderError> {
         let compact = self.between == '-';
         let between = self.between.to_string();
@@ -192,7 +191,7 @@ impl Name {
         Ok(name)
     }
 
-    /// Whose something of this name is; `None` when it is not ours.
+    /// The mark in this name; `None` when it is not ours.
     pub fn read(&self, name: &str) -> Option<Mark> {
         let compact = self.between == '-';
         let mut parts = name
@@ -228,7 +227,7 @@ impl Name {
 /// Where the hyphens of a UID stand.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
-/// A UID without its hyphens; `None` for another text, which would not come back.
+/// A UID without its hyphens; `None` for another text, which could not be restored.
 fn compacted(uid: &str) -> Option<String> {
     let compact = uid.replace('-', "");
     (expanded(&compact)? == uid).then_some(compact)
@@ -251,23 +250,23 @@ pub fn hostname(mark: &Mark) -> String {
     dns_label(&format!("skyward-{}", mark.machine))
 }
 
-/// Beginning of the names of things that Pools of this installation share.
+/// Prefix of the names of resources that Pools of this installation share.
 fn prefix(cluster: &str) -> String {
     format!("skyward-{}-", digest(cluster, 8))
 }
 
-/// Name of a thing that a Pool has one of.
+/// Name of a resource that a Pool has once.
 pub fn pool_name(cluster: &str, pool_uid: &str) -> String {
     format!("{}{pool_uid}", prefix(cluster))
 }
 
-/// Name of a thing by its content, so that one is made for all machines of a Pool, and a
-/// changed one is another. At most 62 characters.
+/// Name of a resource by its content, so that one is made for all machines of a Pool, and changed
+/// content makes another. At most 62 characters.
 pub fn content_name(cluster: &str, pool_uid: &str, content: &str) -> String {
     format!("{}.{}", pool_name(cluster, pool_uid), digest(content, 8))
 }
 
-/// UID of the Pool that a thing of this name is of, if it is ours.
+/// UID of the Pool of a resource with this name, if it is ours.
 pub fn pool_of(cluster: &str, name: &str) -> Option<String> {
     let rest = name.strip_prefix(&prefix(cluster))?;
     let uid = rest.split_once('.').map_or(rest, |(uid, _)| uid);

@@ -1,8 +1,9 @@
-//! What the machines of a Pool share in a store of the account: its public key, a start-up script.
+//! Resources that the machines of a Pool share in a store of the account: its public key, a
+//! start-up script.
 //!
-//! A thing is named after its Pool and its content (`marks::content_name`), made once however many
-//! machines are ordered at the same time, found again by its name, and returned with the Pool.
-//! [`Store`] is what a cloud's API offers; [`RestStore`] is the one that nearly every cloud has.
+//! An entry is named after its Pool and its content (`marks::content_name`), made once for all
+//! concurrent orders, found again by its name, and returned with the Pool. [`Store`] is the
+//! interface to a cloud's store; [`RestStore`] fits nearly every cloud.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -18,10 +19,10 @@ use crate::{
 /// Longest wait for a list that another order reads.
 const LONGEST: Duration = Duration::from_secs(40);
 
-/// What a store holds, in the words of errors and of [`Leftover::kind`].
+/// Words for the entries of a store, in errors and [`Leftover::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// One of them.
+    /// One entry.
     pub one: &'static str,
     /// The call that lists them.
     pub list: &'static str,
@@ -145,16 +146,16 @@ impl RestStore {
     }
 }
 
-/// What Pools have in a store.
+/// The entries of Pools in a store.
 pub struct Shared {
     store: Box<dyn Store>,
     listed: Batched<Vec<Stored>>,
-    /// What was just made: lists may be behind.
+    /// New entries: lists may lag.
     made: Maker,
 }
 
 impl Shared {
-    /// What Pools have in this store.
+    /// The entries of Pools in this store.
     pub fn new(store: impl Store + 'static) -> Self {
         Self {
             store: Box::new(store),
@@ -185,7 +186,7 @@ impl Shared {
         }
         let adding = async {
             match self.store.add(&name, content).await {
-                // It is there after all. Some clouds do not tell that from another mistake.
+                // The entry exists after all. Some clouds do not tell that from another mistake.
                 Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::InvalidOrder) => {
                     let there = self.store.list().await?;
                     let found = there.into_iter().find(is_it);
@@ -202,12 +203,12 @@ impl Shared {
         })
     }
 
-    /// What a [`Leftover`] of this store is called.
+    /// [`Leftover::kind`] of this store's entries.
     pub fn kind(&self) -> &'static str {
         self.store.words().one
     }
 
-    /// What Pools of an installation have in it.
+    /// The entries of an installation's Pools.
     pub async fn left(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
         let ours = |there: Stored| {
             marks::pool_of(cluster, &there.name).map(|pool_uid| Leftover {
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
     use crate::fixtures::order;
 
-    /// A store that is a list, and what was added to it.
+    /// A store in memory, and its added entries.
     #[derive(Clone, Default)]
     struct Fake {
         there: Arc<Mutex<Vec<Stored>>>,

@@ -1,9 +1,9 @@
-//! Texts that must fit somewhere, and texts that a cloud said. Pure.
+//! Texts that must fit a limit, and messages of clouds. Pure.
 
 use sha2::{Digest as _, Sha256};
 
-/// A text as a DNS label of at most 63 characters; one that is too long ends in a digest
-/// of itself, so that different texts stay different.
+/// A text as a DNS label of at most 63 characters; a longer text ends in its digest, so that
+/// different texts stay different.
 pub fn dns_label(text: &str) -> String {
     let mut label = String::with_capacity(text.len());
     for c in text.chars() {
@@ -59,7 +59,7 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What a cloud said, fit for a message: one line, not long, and ending without a stop.
+/// A cloud's message for ours: one short line without a final stop.
 pub fn said(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&line, 500).trim_end_matches(['.', ' ']).to_owned()

@@ -19,7 +19,7 @@ pub const ENDPOINT: (&str, &str) = ("lambda", "https://cloud.lambda.ai");
 
 const LAUNCH: &str = "/api/v1/instance-operations/launch";
 const TERMINATE: &str = "/api/v1/instance-operations/terminate";
-/// Where every answer of success has what was asked for. There are no pages.
+/// Pointer to the content of every success. There are no pages.
 const DATA: &str = "/data";
 
 /// One call a second, and one launch in twelve; a little is added.
@@ -37,7 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Over this way.
+    /// A client over this transport.
     pub fn new(http: Http) -> Self {
         Self {
             rest: Rest::new(http, provider_error),

@@ -1,5 +1,5 @@
-//! What Lambda answers instead of what was asked for becomes a kind of the contract. Pure.
-//! Its codes count, not the status: a shortage is a 400.
+//! Maps failures of Lambda to kinds of the contract. Pure. The codes count, not the status: a
+//! shortage is a 400.
 
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::{
@@ -16,7 +16,7 @@ const REMEDIES: Remedies = Remedies {
     credit: "Put the billing of the Lambda account in order",
 };
 
-/// The error of an answer that is none of success.
+/// The error of a failure.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure = answer.maybe::<Failure>().unwrap_or_default().error;
     let creates = answer.effect() == Effect::Creates;

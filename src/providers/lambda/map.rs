@@ -30,7 +30,7 @@ impl Listed for Instance {
 }
 
 /// The body that orders a machine, with the name of its key. Images let the key in as `ubuntu` only,
-/// and `root` is who installs packages and lets Pools choose their users: hence the script.
+/// and installing packages and choosing users need `root`: hence the script.
 pub fn body(order: &Order, settings: &Settings, key: &str) -> Value {
     let hostname = marks::hostname(&order.mark);
     let mut body = json!({
@@ -56,7 +56,7 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         mark: instance.mark()?,
         phase: phase(instance, endpoint.is_some()),
         endpoint,
-        // There is one, but the firewall lets nothing through to it.
+        // A private address exists, but the firewall blocks it.
         private_address: None,
         private_interface: None,
         host_key: None,

@@ -1,7 +1,7 @@
 //! Lambda Cloud: virtual machines with GPUs, on demand only, over REST.
 //!
-//! Marks are tags. What the machines of a Pool share is its key, which carries the Pool's UID
-//! in its name: orders know keys by name.
+//! Marks are tags. The machines of a Pool share its key, which carries the Pool's UID in its name:
+//! orders know keys by name.
 
 pub mod client;
 pub mod config;
@@ -31,7 +31,7 @@ use wire::{Instance, TypeItem};
 /// Name of this kind of provider.
 pub const KIND: &str = "lambda";
 
-/// What the registry knows of this folder.
+/// This folder, for the registry.
 pub struct LambdaKind;
 
 impl Kind for LambdaKind {
@@ -44,7 +44,7 @@ impl Kind for LambdaKind {
 
     fn connect(account: Account<Settings>) -> Connected {
         let key = account.credentials.token(config::API_KEY)?;
-        // Lambda tells no id of an account. That of the key stands for it, hashed.
+        // Lambda does not tell the id of an account: a digest of the key stands for it.
         let account_id = account_id("key", &key);
         let auth = Auth::Bearer(key);
         let setup = Setup::of(&account, "Lambda", client::ENDPOINT, auth, client::limits());
@@ -66,7 +66,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     idempotency: Idempotency::LookUp,
     settle_time: Duration::from_secs(60),
     poll_interval: Duration::from_secs(15),
-    // A machine cannot be stopped, and one that was shut down stays on the bill.
+    // A machine that shut down is billed on.
     self_stop: SelfStop::None,
     billing_step: Duration::from_mins(1),
     // The firewall lets SSH in and nothing else.
@@ -136,7 +136,7 @@ impl Service for Lambda {
         Ok(Deletion::InProgress)
     }
 
-    /// There is no spot market, but a word for it among the states.
+    /// There is no spot market, but the state `preempted` exists.
     fn taken_back(&self, instance: &Instance) -> bool {
         instance.status == "preempted"
     }

@@ -1,4 +1,4 @@
-//! What Lambda sells becomes offers: each kind of machine in each region. Pure.
+//! Makes offers: each kind of machine in each region. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

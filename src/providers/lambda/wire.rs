@@ -1,5 +1,5 @@
-//! Lambda's JSON, as far as it is looked at. New fields are ignored, and what may be missing
-//! is optional.
+//! The parts of Lambda's JSON that we read. New fields are ignored, and fields that may be missing
+//! are optional.
 
 use rust_decimal::Decimal;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ pub struct Instance {
     pub region: Region,
     /// What was rented.
     pub instance_type: InstanceType,
-    /// Whose it is.
+    /// Its tags, with the mark.
     #[serde(default)]
     pub tags: Vec<Tag>,
 }

@@ -30,7 +30,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Over this way.
+    /// A client over this transport.
     pub fn new(http: Http) -> Self {
         Self {
             rest: Rest::new(http, provider_error),
@@ -47,7 +47,8 @@ impl Client {
         let call = Call::new(operation, Method::POST, "/graphql", effect)
             .json(json!({ "query": query, "variables": variables }));
         let answer = self.rest.ok(call).await?;
-        // Errors come first: what failed is null inside `data` as well, where a type wants more.
+        // Errors are read first: a failed part is null inside `data`, which the type does not
+        // allow.
         let graph: Graph<Value> = answer.json()?;
         if !graph.errors.is_empty() || graph.data.is_none() {
             return Err(graph_error(&answer, &graph.errors));
@@ -70,8 +71,8 @@ impl Client {
         })
     }
 
-    /// Every pod of the account, over all pages. RunPod's description has none, and its own tool
-    /// reads them.
+    /// Every pod of the account, over all pages. RunPod's description has no pages, but its own
+    /// tool reads them.
     pub async fn pods(&self) -> Result<Vec<Pod>, ProviderError> {
         let call = Call::get("list the pods", "/v2/pods").query("includeClusterPods", "true");
         let list = List::cursor("/pods", "cursor", "/pagination/nextCursor");

@@ -1,4 +1,4 @@
-//! What RunPod answers instead of what was asked for becomes a kind of the contract. Pure.
+//! Maps failures of RunPod to kinds of the contract. Pure.
 
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::{
@@ -15,13 +15,13 @@ const REMEDIES: Remedies = Remedies {
     credit: "Add credit to the RunPod account",
 };
 
-/// The error of an answer over REST that is none of success.
+/// The error of a failure over REST.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let problem: Problem = answer.maybe().unwrap_or_default();
     let creates = answer.effect() == Effect::Creates;
     let (kind, remedy) = match answer.status.as_u16() {
         // 400: a rule that is broken, or no such machine free: RunPod does not tell them
-        // apart. 403: this account may not have this one.
+        // apart. 403: this account may not rent this machine.
         400 | 403 if creates => (ErrorKind::NoCapacity, None),
         400 | 422 => (ErrorKind::InvalidOrder, Some(REMEDIES.settings)),
         404 if creates => (

@@ -1,4 +1,4 @@
-//! What is ordered at RunPod, as the text that Offers and orders carry. Pure.
+//! Kinds of machines at RunPod, as the text that Offers and orders carry. Pure.
 
 use std::fmt;
 

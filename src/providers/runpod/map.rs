@@ -27,7 +27,7 @@ pub const CPU_DISK_GB: u32 = 20;
 /// The first process.
 const START: &str = include_str!("start.sh");
 
-/// What was looked up for an order.
+/// Data that was looked up for an order.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Stored registry credential.
@@ -41,7 +41,7 @@ pub struct Found {
 /// Environment of a machine.
 fn environment(order: &Order) -> BTreeMap<String, String> {
     let mut env = BTreeMap::from([
-        // It counts instead of the keys of the account.
+        // This key replaces the keys of the account.
         ("PUBLIC_KEY".to_owned(), order.authorized_key.trim().to_owned()),
         (
             MARK.to_owned(),
@@ -62,7 +62,7 @@ fn environment(order: &Order) -> BTreeMap<String, String> {
     env
 }
 
-/// Whose a pod is, if it is ours.
+/// A pod's mark, if it is ours.
 pub fn mark(pod: &Pod) -> Option<Mark> {
     let text = pod.env.as_ref()?.get(MARK)?;
     serde_json::from_str(text).ok()
@@ -195,7 +195,7 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
         input["minCudaVersion"] = version.into();
     }
     if let Some(first) = found.data_centers.first() {
-        // One at a time here; the order is for the first that is allowed.
+        // Only one is possible here: the first allowed one.
         input["dataCenterId"] = first.clone().into();
     }
     if let Some(registry) = &found.registry {
@@ -222,7 +222,7 @@ pub fn bid(lowest: Decimal, multiplier: Decimal, count: u32, ceiling: Option<Dec
     (most >= lowest).then(|| wanted.min(most))
 }
 
-/// Whether the pod exists no more.
+/// Whether the pod no longer exists.
 pub fn gone(pod: &Pod) -> bool {
     pod.status == "TERMINATED"
 }
@@ -256,9 +256,9 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
         host_key: None,
         rental: Rental {
             region: pod.data_center_id.clone(),
-            // 0 is what a stopped pod shows, while its disks are still billed.
+            // A stopped pod shows 0, while its disks are still billed.
             hourly_price: pod.cost.map(|cost| cost.0).filter(|cost| !cost.is_zero()),
-            // It starts anew whenever it is resumed, and may have cost before.
+            // Its start changes whenever it is resumed; it is billed since its creation.
             billed_since: time(pod.created_at.as_deref()).or_else(|| time(pod.started_at.as_deref())),
             reclaim_at: None,
         },

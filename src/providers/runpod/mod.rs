@@ -33,11 +33,11 @@ use wire::{Cpu, DataCenter, Gpu, Pod, Registry};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "runpod";
-/// How old what rarely changes may be: data centers, registry credentials, and prices on demand
-/// that an order is compared with.
+/// Greatest age of data that rarely changes: data centers, registry credentials, and prices on
+/// demand that an order is compared with.
 const RARELY: Duration = Duration::from_mins(5);
 
-/// What the registry knows of this folder.
+/// This folder, for the registry.
 pub struct RunPodKind;
 
 impl skyward_provider_kit::Kind for RunPodKind {
@@ -50,7 +50,7 @@ impl skyward_provider_kit::Kind for RunPodKind {
 
     fn connect(account: Account<Settings>) -> Connected {
         let auth = Auth::Bearer(account.credentials.token(config::API_KEY)?);
-        // Its limits are not published: 429 tells them.
+        // Its limits are not published; only a 429 shows them.
         let setup = Setup::of(
             &account,
             "RunPod",

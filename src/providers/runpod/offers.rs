@@ -1,5 +1,4 @@
-//! What RunPod sells becomes offers: each GPU in each number and cloud, and machines
-//! without GPUs. Pure.
+//! Makes offers: each GPU in each number and cloud, and machines without GPUs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +20,11 @@ use super::{
 /// is proof enough.
 pub const COUNTS: [u32; 4] = [1, 2, 4, 8];
 
-/// Region of machines in the global network. Machines outside do not reach them, so that is
-/// another place.
+/// Region of machines in the global network. Machines outside do not reach them, so the network is
+/// a place of its own.
 const NETWORK: &str = "global-network";
 
-/// What is known of one cloud.
+/// The catalogue of one cloud.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     /// Kinds of GPUs by how many were asked for.
@@ -128,7 +127,7 @@ fn stock(catalogue: &Catalogue, id: &str, count: u32, center: &dyn Fn(&str) -> b
     }
 }
 
-/// What is the same for all numbers of one GPU.
+/// The terms of one GPU, for all numbers of it.
 struct Terms<'a> {
     gpu: &'a Gpu,
     price: Decimal,
@@ -159,13 +158,13 @@ impl Terms<'_> {
                 memory_gb: Some(self.gpu.memory).filter(|size| *size > 0.0),
                 form_factor: accelerator::parse(&self.gpu.id).form_factor,
             }),
-            // What comes with one GPU at least; RunPod says no more before the order.
+            // The least that comes with one GPU; RunPod tells no more before the order.
             vcpus: lowest.min_vcpu.unwrap_or_default() * f64::from(count),
             memory_gb: lowest.min_memory.unwrap_or_default() * f64::from(count),
             disk_gb: None,
             architecture: Architecture::X86_64,
             on_demand: Some((self.price * times).normalize()),
-            // What is bid is what is paid. The global network is not for spot machines.
+            // The bid is the price. The global network is not for spot machines.
             spot: lowest
                 .minimum_bid
                 .filter(|bid| !connected && !bid.0.is_zero())
@@ -195,7 +194,7 @@ pub fn cpus(flavours: &[Cpu], settings: &Settings) -> Vec<Offer> {
                 accelerators: None,
                 vcpus: f64::from(vcpus),
                 memory_gb: cpu.ram_gb_per_vcpu * f64::from(vcpus),
-                // More is refused.
+                // RunPod refuses larger disks.
                 disk_gb: Some(f64::from(CPU_DISK_GB)),
                 architecture: Architecture::X86_64,
                 on_demand: Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize()),

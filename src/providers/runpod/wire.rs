@@ -1,4 +1,4 @@
-//! RunPod's JSON, as far as it is looked at: REST v2, and GraphQL for the spot market.
+//! The parts of RunPod's JSON that we read: REST v2, and GraphQL for the spot market.
 
 use std::collections::BTreeMap;
 
@@ -266,7 +266,7 @@ pub struct Extensions {
     pub code: Option<String>,
 }
 
-/// The answer to the question which account we are.
+/// Answer with our account.
 #[derive(Debug, Deserialize)]
 pub struct Who {
     /// The account.
@@ -280,7 +280,7 @@ pub struct Myself {
     pub id: String,
 }
 
-/// Answer to what spot machines cost.
+/// Answer with the prices of spot machines.
 #[derive(Debug, Deserialize)]
 pub struct GpuTypes {
     /// Kinds of GPUs.

@@ -23,8 +23,8 @@ const ONE: &str = "/api/v0/instances/{id}/";
 const LIST: &str = "/api/v1/instances/";
 const OVERLAY: &str = "/api/v0/overlay/";
 
-/// Vast.ai wants a least time between two calls of one kind. These were seen, and are not
-/// written down anywhere; a little is added.
+/// Vast.ai demands a least time between two calls of one kind. The values were observed and are not
+/// documented; a little is added.
 pub fn limits() -> Limits {
     let every = |milliseconds| Rate::every(Duration::from_millis(milliseconds));
     Limits::new(vec![
@@ -43,7 +43,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Over this way.
+    /// A client over this transport.
     pub fn new(http: Http) -> Self {
         Self {
             rest: Rest::new(http, provider_error).refused_when(refused),
@@ -133,27 +133,27 @@ impl Client {
 
 /// Overlay networks; none of these is in the official description.
 impl Client {
-    /// All of the account; `None` where Vast.ai has no such path. That says nothing of a network,
-    /// but no Pool may be held by it either.
+    /// All networks of the account; `None` where Vast.ai has no such path. That says nothing about
+    /// networks, but must not hold up a Pool either.
     pub async fn overlays(&self) -> Result<Option<Vec<Overlay>>, ProviderError> {
         self.rest.find(Call::get("list the overlays", OVERLAY)).await
     }
 
-    /// Makes one.
+    /// Makes a network.
     pub async fn make_overlay(&self, name: &str, cluster: u64) -> Result<(), ProviderError> {
         let call = Call::new("create the overlay", Method::POST, OVERLAY, Effect::Creates)
             .json(json!({ "cluster_id": cluster, "name": name }));
         self.rest.done(call).await
     }
 
-    /// Puts a machine into one.
+    /// Puts a machine into a network.
     pub async fn join_overlay(&self, name: &str, instance: u64) -> Result<(), ProviderError> {
         let call = Call::new("join the overlay", Method::PUT, OVERLAY, Effect::Repeatable)
             .json(json!({ "name": name, "instance_id": instance }));
         self.rest.done(call).await
     }
 
-    /// Deletes one, *and every machine in it*.
+    /// Deletes a network, *and every machine in it*.
     pub async fn remove_overlay(&self, name: &str) -> Result<(), ProviderError> {
         let call = Call::new("delete the overlay", Method::DELETE, OVERLAY, Effect::Repeatable)
             .json(json!({ "overlay_name": name }));

@@ -33,7 +33,7 @@ pub struct Settings {
     /// Only hosts that Vast.ai verified. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_only: Option<bool>,
-    /// Lowest CUDA version that a host's driver must support. That of the image's own name
+    /// Lowest CUDA version that a host's driver must support. The version in the image's own name
     /// (`cuda:12.9.1-…`) counts too. Default 12.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 9.0, max = 99.0))]
@@ -66,9 +66,9 @@ pub struct Settings {
     /// one physical cluster can form. Without it such Pools need `topology: Independent`. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_overlay: Option<bool>,
-    /// Longest wait for an overlay network to be made, and then for a machine to join it: it is
-    /// tried again until then. One that is in no network by then is returned and replaced; where
-    /// the network is not made, another offer is tried. Default `120s`.
+    /// Longest wait for an overlay network to be made, and then for a machine to join it: both are
+    /// tried again until then. A machine that is in no network by then is returned and replaced;
+    /// where the network is not made, another Offer is tried. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay_timeout: Option<Lasting>,
 }
@@ -95,7 +95,7 @@ impl Settings {
         self.docker_image.as_deref().unwrap_or(IMAGE)
     }
 
-    /// CUDA version that a host must support: what is asked for, and what the image needs.
+    /// CUDA version that a host must support: the higher of the setting and the image's.
     pub fn min_cuda(&self) -> f64 {
         let asked = self.min_cuda.unwrap_or(12.0);
         self.image()

@@ -1,4 +1,4 @@
-//! What Vast.ai answers instead of what was asked for becomes a kind of the contract. Pure.
+//! Maps failures of Vast.ai to kinds of the contract. Pure.
 
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::{
@@ -15,7 +15,7 @@ const REMEDIES: Remedies = Remedies {
     credit: "Add credit to the Vast.ai account",
 };
 
-/// The error of an answer that is none of success, also with HTTP 200.
+/// The error of a failure, also with HTTP 200.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure: Failure = answer.maybe().unwrap_or_default();
     let code = failure.error.unwrap_or_default();
@@ -81,7 +81,7 @@ fn judged(answer: &Answer, code: &str, words: &str) -> (ErrorKind, Option<&'stat
         410 if creates => (ErrorKind::NoCapacity, None),
         404 => (ErrorKind::NotFound, None),
         409 => (ErrorKind::InvalidOrder, creates.then_some(REMEDIES.settings)),
-        // Also 200 with success: false, and no word that is known.
+        // Also 200 with success: false and no known words.
         _ => judge(answer, &REMEDIES),
     }
 }

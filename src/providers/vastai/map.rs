@@ -16,17 +16,17 @@ use skyward_provider_kit::{
 
 use super::{config::Settings, offers, wire::Instance};
 
-/// Longest label that is written. The API takes 1024 when a label is changed, and says
-/// nothing of orders; what does not fit are names, which are for people.
+/// Longest label that is written. The API takes 1024 bytes when a label is changed, and does not
+/// tell the limit for orders; only names, which are for people, are cut.
 const LONGEST: usize = 255;
 /// Labels of machines.
 const LABEL: Name = Name::new("skyward", '/', LONGEST);
-/// The same of a machine in an overlay network.
+/// Labels of machines in an overlay network.
 const NETWORKED: Name = Name::new("skyward-overlay", '/', LONGEST);
-/// In a container of an overlay network, the way to the others in it.
+/// The network interface of the overlay network in a container.
 const INTERFACE: &str = "eth0";
-/// How long before its contract ends a machine is given up: enough for a look at the account
-/// each minute, and then for its runs to end.
+/// How long before the end of its contract a machine is given up: enough for the look at the
+/// account each minute, and for its runs to end.
 const NOTICE: SignedDuration = SignedDuration::from_mins(5);
 /// Longest start-up script that Vast.ai takes.
 const SCRIPT: usize = 4048;
@@ -37,13 +37,13 @@ pub fn label(mark: &Mark, networked: bool) -> Result<String, ProviderError> {
     label.write(mark)
 }
 
-/// Whose something with this label is, if it is ours.
+/// The mark in this label, if it is ours.
 pub fn mark(label: &str) -> Option<Mark> {
     LABEL.read(label).or_else(|| NETWORKED.read(label))
 }
 
-/// The start-up script: lets the Pool's key in, mends rights that some hosts break, and
-/// runs what every machine is told at its first boot, but only at the first.
+/// The start-up script: lets the Pool's key in, mends file modes that some hosts break, and runs
+/// the boot script, but only at the first boot.
 fn script(order: &Order) -> Result<String, ProviderError> {
     let script = format!(
         "env | grep -vE '^(CONTAINER_API_KEY|JUPYTER_TOKEN|SSH_[A-Z]+|HOME|PWD|SHLVL|_)=' >> /etc/environment\n\
@@ -102,7 +102,7 @@ pub fn body(
         "runtype": "ssh_direct",
         "onstart": script(order)?,
         "target_state": "running",
-        // Not taken now is not taken: waiting in a queue is no machine.
+        // An order that cannot be filled now is refused instead of queued.
         "cancel_unavail": true,
     });
     if let Some(bid) = bid {
@@ -122,8 +122,8 @@ pub fn body(
     Ok(body)
 }
 
-/// When the contract ends, once that is near: what is announced is given up at once. An end
-/// that is over and left the machine as it was is none.
+/// When the contract ends, once that is near: an announced machine is given up at once. A past end
+/// that left the machine running does not count.
 fn ends_at(instance: &Instance, now: Timestamp) -> Option<Timestamp> {
     let end = moment(instance.end_date?)?;
     (end > now && end <= now + NOTICE).then_some(end)
@@ -161,7 +161,7 @@ pub fn machine(
         mark,
         phase: phase(instance, endpoint.is_some(), lost),
         endpoint,
-        // Its address there is in no answer of the API.
+        // Its address in the network is in no answer of the API.
         private_address: None,
         private_interface: network.map(|_| INTERFACE),
         host_key: None,
@@ -235,7 +235,7 @@ fn phase(instance: &Instance, reachable: bool, lost: bool) -> ProviderPhase {
             FailureKind::Other,
             "Vast.ai froze it, and bills it until it is deleted",
         ),
-        // The ports are known only once it ran: before, it never will.
+        // A machine that never ran, which has no ports, will never run.
         Some("unknown" | "offline") if lost || instance.ports.is_none() => {
             failed(FailureKind::Lost, "its host does not answer Vast.ai")
         }

@@ -1,10 +1,9 @@
 //! Vast.ai: a marketplace of containers with GPUs, on demand and for bids.
 //!
 //! Marks are labels. An offer stands for a group of asks, each of which can be rented once: an
-//! order takes the cheapest that fits and, when it is taken already, the next. All that the
-//! machines of a Pool share is their overlay network, where they stand in one physical
-//! cluster; the keys of the account, which Vast.ai would push to every machine, are never
-//! touched.
+//! order takes the cheapest that fits and, when it is rented already, the next. The machines of a
+//! Pool share only their overlay network, where they stand in one physical cluster; the keys of the
+//! account, which Vast.ai would push to every machine, are never touched.
 
 pub mod client;
 pub mod config;
@@ -49,12 +48,12 @@ pub const KIND: &str = "vastai";
 const TRIES: usize = 5;
 /// Most asks that offers are made from.
 const ASKS: u32 = 5000;
-/// What nobody asks for any more is forgotten after this.
+/// Unused entries are forgotten after this.
 const FORGOTTEN: Duration = Duration::from_hours(1);
 /// How long a host that ran may be silent before its machine counts as lost.
 const SILENCE: Duration = Duration::from_mins(5);
 
-/// What the registry knows of this folder.
+/// This folder, for the registry.
 pub struct VastAiKind;
 
 impl Kind for VastAiKind {
@@ -62,8 +61,7 @@ impl Kind for VastAiKind {
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
     const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    // Each look at a machine asks whether a relay will do and whether it is in its network, and
-    // knows no order.
+    // A look at a machine needs these settings and has no order with its overrides.
     const FIXED: &'static [&'static str] =
         &["geolocation", "requireDirectPort", "useOverlay", "overlayTimeout"];
     type Settings = Settings;
@@ -94,8 +92,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     poll_interval: Duration::from_secs(10),
     // A container may destroy itself with the key that Vast.ai gives it.
     self_stop: SelfStop::EndsBilling,
-    // The key is in the environment of the first process only, which root alone can read,
-    // and goes in on standard input, where nobody can read it.
+    // The key is in the environment of the first process only, which root alone can read, and is
+    // passed on standard input, which no other process can read.
     stop_command: Some(
         "( eval \"$(tr '\\0' '\\n' </proc/1/environ | grep -E '^CONTAINER_(API_KEY|ID)=[A-Za-z0-9._-]+$')\"; printf 'header = \"Authorization: Bearer %s\"\\n' \"$CONTAINER_API_KEY\" | curl -fsS -m 30 -K - -X DELETE \"https://console.vast.ai/api/v0/instances/${CONTAINER_ID#C.}/\" ) || kill -TERM 1",
     ),
@@ -123,7 +121,7 @@ struct VastAi {
     silent: Mutex<BTreeMap<u64, Instant>>,
     /// Since when overlay networks are being made, by name.
     making: Mutex<BTreeMap<String, Instant>>,
-    /// Machines that are in their networks, or shall be.
+    /// Machines that are in their networks, or must join them.
     joins: Mutex<BTreeMap<u64, Joining>>,
     /// GPUs of the spot market by host, as last listed: each order lists before it rents.
     bids: Mutex<BTreeMap<u64, f64>>,
@@ -132,14 +130,14 @@ struct VastAi {
 /// Whether a machine is in its overlay network.
 #[derive(Clone, Copy)]
 enum Joining {
-    /// It shall be, since then.
+    /// It has had to join since then.
     Since(Instant),
-    /// It is.
+    /// It has joined.
     Done,
 }
 
 impl Joining {
-    /// Whether lists may be behind.
+    /// Whether lists may lag.
     fn is_young(self) -> bool {
         matches!(self, Self::Since(since) if since.elapsed() < FORGOTTEN)
     }
@@ -189,7 +187,8 @@ impl VastAi {
         self.made.make(name.clone(), since, making).await
     }
 
-    /// The same; a network that is not made within `overlayTimeout` is made elsewhere, or later.
+    /// Like [`Self::overlay`], with an error for a network that is not made within
+    /// `overlayTimeout`, so that the order goes elsewhere, or later.
     async fn network(&self, order: &Order, cluster: u64) -> Result<String, ProviderError> {
         let name = map::overlay(&order.mark, cluster);
         let since = {
@@ -232,8 +231,8 @@ impl VastAi {
         Ok(())
     }
 
-    /// Whether a machine is in its network, as when another process did that or the answer was
-    /// lost. A look that fails is no verdict on the machine.
+    /// Whether a machine is in its network, perhaps through another process or a call whose answer
+    /// was lost. A failed look is no verdict on the machine.
     async fn is_in(&self, overlay: &str, id: u64) -> Result<bool, ProviderError> {
         let known = self
             .overlays
@@ -267,7 +266,7 @@ impl VastAi {
         let held = self.bids.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut asks = Vec::new();
         for ask in self.client.search(query).await? {
-            // Machines of one account would take the GPUs from each other for ever.
+            // Otherwise machines of one account would take the GPUs from each other for ever.
             let own = offers::own_bid(&ask, &held);
             if own == OwnBid::Ended {
                 continue;
@@ -301,7 +300,7 @@ impl VastAi {
     }
 }
 
-/// Why no ask will do. Disks are part of the price, and hosts have only so much.
+/// Why no ask fits. Disks are part of the price, and hosts have limited room.
 fn nobody(order: &Order, disk: u32) -> String {
     let most = order
         .max_hourly_cost
@@ -385,15 +384,15 @@ impl Service for VastAi {
             let body = map::body(order, settings, bid, overlay.as_deref())?;
             match self.client.rent(ask.id, body).await {
                 Ok(id) => {
-                    // One that is not in it yet joins at a later look.
+                    // A machine that cannot join yet does so at a later look.
                     if let Some(overlay) = &overlay {
                         self.joins().insert(id, Joining::Since(Instant::now()));
                         if let Err(error) = self.join(overlay, id).await {
                             tracing::debug!(%error, id, "the machine joins its overlay network later");
                         }
                     }
-                    // The start-up script lets the key in as well: this is only for hosts
-                    // on which that comes late, and may fail while the image is loaded.
+                    // The start-up script lets the key in as well: this call is for hosts on which
+                    // the script runs late, and may fail while the image is loaded.
                     if let Err(error) = self.client.attach_key(id, order.authorized_key.trim()).await {
                         tracing::debug!(%error, "the start-up script will let the key in");
                     }
@@ -423,7 +422,7 @@ impl Service for VastAi {
                 return None;
             }
             Ok(false) => {}
-            // How long that may last, timeouts.provision of its Pool says.
+            // The Pool's timeouts.provision ends this.
             Err(error) => {
                 return Some(ProviderPhase::starting(format!(
                     "whether it is in its overlay network is not known: {error}"

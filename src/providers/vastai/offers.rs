@@ -1,6 +1,5 @@
-//! What is for rent at Vast.ai becomes offers. There are thousands of asks, and each is
-//! there once: asks that differ in nothing that a Pool can ask for are one offer, at the
-//! price of the cheapest. Pure.
+//! Makes offers of asks. There are thousands of asks, and each can be rented once: asks that a Pool
+//! cannot tell apart are one offer, at the price of the cheapest. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +19,13 @@ use super::{
     wire::{Ask, Instance},
 };
 
-/// Countries, and clusters, that are offered for one GPU and number, the cheapest first:
-/// more would be a thousand offers that nobody reads.
+/// Most countries, and clusters, that are offered for one GPU and number, the cheapest first, to
+/// bound the number of offers.
 const PLACES: usize = 8;
-/// Least time in seconds for which an ask must still be for rent: on a machine that ends sooner
-/// too much of what is paid goes into its start.
+/// Least time in seconds for which an ask must still be for rent: on a shorter rental too much of
+/// the price pays for the start.
 pub const LEAST_SECONDS: u32 = 6 * 3600;
-/// Country of a host that does not say.
+/// Country of a host that tells none.
 const NOWHERE: &str = "XX";
 
 /// Beginning of the place of hosts that stand in one physical cluster.
@@ -41,8 +40,8 @@ pub struct Group {
     pub gpu: String,
     /// How many.
     pub count: u32,
-    /// Memory of each in GB, where its name does not say it. Texts of earlier Machines lack
-    /// it: any will do for these.
+    /// Memory of each in GB, where its name does not say it. Texts of earlier Machines lack it, and
+    /// any memory fits them.
     pub memory_gb: Option<u32>,
     /// Country of the hosts, or the physical cluster that they stand in.
     pub place: String,
@@ -104,7 +103,7 @@ impl Group {
         Self::of(ask).map(|group| Self { place, ..group })
     }
 
-    /// The physical cluster that it is about; else it is about a country.
+    /// Its physical cluster; `None` for a group of a country.
     pub fn cluster(&self) -> Option<u64> {
         self.place.strip_prefix(CLUSTER)?.parse().ok()
     }
@@ -123,7 +122,7 @@ impl Group {
     }
 }
 
-/// Memory of a GPU in whole GB, unless all of its name have as much.
+/// Memory of a GPU in whole GB, unless all GPUs of its name have as much.
 fn variant(gpu: &str, mebibytes: f64) -> Option<u32> {
     if mebibytes <= 0.0 {
         return None;
@@ -133,7 +132,7 @@ fn variant(gpu: &str, mebibytes: f64) -> Option<u32> {
     (!named).then_some(nominal.round() as u32)
 }
 
-/// The place of what stands in a physical cluster.
+/// The place of hosts in a physical cluster.
 pub fn cluster(id: u64) -> String {
     format!("{CLUSTER}{id}")
 }
@@ -159,7 +158,7 @@ pub fn query(market: Market, settings: &Settings, disk_gb: u32, limit: u32) -> M
         "reliability": { "gte": settings.min_reliability() },
         "disk_space": { "gte": disk_gb },
         "duration": { "gte": LEAST_SECONDS },
-        // Two pairs: one alone is refused by the official description.
+        // Two pairs: the official description refuses a single one.
         "order": [["dph_total", "asc"], ["id", "asc"]],
     });
     let countries = settings.countries();
@@ -187,8 +186,8 @@ pub fn query_of(group: &Group, market: Market, settings: &Settings, disk_gb: u32
     query.insert("gpu_name".into(), json!({ "in": [group.gpu] }));
     query.insert("num_gpus".into(), json!({ "in": [group.count] }));
     if let Some(memory) = group.memory_gb {
-        // Roughly: what comes back is looked at again, but cheaper GPUs with less memory
-        // would leave no room for it.
+        // A rough filter: the answer is checked again, but cheaper GPUs with less memory would fill
+        // it.
         let mebibytes = f64::from(memory) * 1024.0;
         query.insert(
             "gpu_ram".into(),
@@ -203,10 +202,10 @@ pub fn query_of(group: &Group, market: Market, settings: &Settings, disk_gb: u32
     Value::Object(query)
 }
 
-/// Whether an ask will do. Vast.ai does not filter by CUDA version as it says, and what
-/// it filters by is looked at again: an order is for one ask alone.
+/// Whether an ask fits. Vast.ai does not filter by CUDA version as documented, so all its filters
+/// are checked again.
 pub fn fits(ask: &Ask, settings: &Settings) -> bool {
-    // A version is no decimal (12.10 is above 12.9), but Vast.ai itself writes one.
+    // A version is no decimal (12.10 is above 12.9), but Vast.ai writes decimals.
     let cuda = ask
         .cuda_max_good
         .is_none_or(|version| version + 1e-6 >= settings.min_cuda());
@@ -234,16 +233,16 @@ pub fn bids<'a>(instances: impl IntoIterator<Item = &'a Instance>) -> BTreeMap<u
 /// Whether renting an ask would end a bid of the account itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnBid {
-    /// It has none on that host.
+    /// The account has no bid on that host.
     None,
-    /// It has, and the host has GPUs enough for both: which of them the ask is for, it does
-    /// not say.
+    /// The account has a bid, and the host has enough GPUs for both; which ones the ask is for is
+    /// not told.
     Beside,
-    /// The host has not enough.
+    /// The host has too few GPUs for both.
     Ended,
 }
 
-/// What becomes of the account's own bids when an ask is rented: a renter who pays more, or rents
+/// Whether renting an ask ends the account's own bids: a renter who pays more, or rents
 /// on demand, takes the GPUs of lower bids, even of the same account.
 pub fn own_bid(ask: &Ask, held: &BTreeMap<u64, f64>) -> OwnBid {
     let Some(ours) = ask.machine_id.and_then(|host| held.get(&host)) else {
@@ -267,7 +266,7 @@ pub fn memory_gb(ask: &Ask) -> f64 {
     (ask.cpu_ram * ask.gpu_frac.unwrap_or(1.0).clamp(0.0, 1.0) / 1000.0).floor()
 }
 
-/// Price of the disk that was asked for.
+/// Price of the disk in the query.
 fn storage(ask: &Ask) -> Decimal {
     match (ask.dph_total, ask.dph_base) {
         (Some(total), Some(base)) => (total.0 - base.0).max(Decimal::ZERO),
@@ -275,7 +274,7 @@ fn storage(ask: &Ask) -> Decimal {
     }
 }
 
-/// What an ask will cost by the hour, with its disk.
+/// Price of an ask per hour, with its disk.
 pub fn price(ask: &Ask, market: Market, multiplier: Decimal) -> Option<Decimal> {
     let price = match market {
         Market::OnDemand => ask.dph_total?.0,
@@ -303,7 +302,7 @@ pub fn bid_for(ask: &Ask, multiplier: Decimal, ceiling: Option<Decimal>) -> Opti
     )
 }
 
-/// What is known of a group: the least of all its asks, which is true of each.
+/// Facts about a group: the least of all its asks, which holds for each.
 #[derive(Default)]
 struct Seen {
     on_demand: Option<Decimal>,
@@ -390,7 +389,7 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
 fn bounded(groups: BTreeMap<Group, Seen>) -> Vec<(Group, Seen)> {
     let mut by: BTreeMap<Group, Vec<(Group, Seen)>> = BTreeMap::new();
     for (group, seen) in groups {
-        // Wherever they stand, but in a cluster or not.
+        // The countries are bounded together, and the clusters together.
         let place = group.cluster().map_or("", |_| CLUSTER).to_owned();
         let kind = Group {
             place,

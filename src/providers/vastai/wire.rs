@@ -1,4 +1,4 @@
-//! Vast.ai's JSON, as far as it is looked at. Its official description is wrong in places
+//! The parts of Vast.ai's JSON that we read. Its official description is wrong in places
 //! (types of `env` and `ports`), so everything is read with tolerance.
 
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub struct Ask {
 /// Answer to an order.
 #[derive(Debug, Deserialize)]
 pub struct Ordered {
-    /// Whether it was taken; 200 alone does not say so.
+    /// Whether the order was accepted; 200 alone does not say so.
     #[serde(default)]
     pub success: Option<bool>,
     /// Id of the machine.
@@ -89,7 +89,7 @@ pub struct Ordered {
 /// One machine, or none.
 #[derive(Debug, Deserialize)]
 pub struct One {
-    /// Singular under a plural name.
+    /// One machine, although the name is a plural.
     #[serde(default)]
     pub instances: Option<Instance>,
 }

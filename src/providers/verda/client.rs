@@ -41,17 +41,17 @@ pub struct Client {
     rest: Rest,
 }
 
-/// What an action on a machine came to.
+/// The outcome of an action on a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acted {
-    /// It was accepted, or is so already.
+    /// It was accepted, or was done already.
     Done,
     /// It was refused, in these words.
     Refused(String),
 }
 
 impl Client {
-    /// Over this way.
+    /// A client over this transport.
     pub fn new(http: Http) -> Self {
         Self {
             rest: Rest::new(http, provider_error),
@@ -69,7 +69,7 @@ impl Client {
         self.rest.find(call.with(id)).await
     }
 
-    /// Orders a machine; answers with its id, which is all of the answer or a field of it.
+    /// Orders a machine; answers with its id, which is the whole answer or a field of it.
     pub async fn deploy(&self, body: Value) -> Result<String, ProviderError> {
         let call = Call::create("create the instance", INSTANCES).json(body);
         self.rest.made(call.wanting("/id")).await
@@ -79,7 +79,7 @@ impl Client {
     pub async fn delete(&self, id: &str, volumes: &[String]) -> Result<Acted, ProviderError> {
         let call = Call::new("delete the instance", Method::PUT, INSTANCES, Effect::Repeatable);
         let answer = self.rest.ok(call.json(deletion(id, volumes))).await?;
-        // 204: it is so already. 202 and 207 have a result for each machine.
+        // 204: done already. 202 and 207 have a result for each machine.
         let results: Vec<ActionResult> = answer.maybe().unwrap_or_default();
         Ok(results
             .into_iter()
@@ -152,8 +152,8 @@ impl Client {
     }
 }
 
-/// The body that deletes a machine and these disks. None of them named deletes its own disk all
-/// the same, into the trash; an empty list would keep it.
+/// The body that deletes a machine and these disks. Without names its own disk is deleted all the
+/// same, into the trash; an empty list would keep it.
 fn deletion(id: &str, volumes: &[String]) -> Value {
     let mut body = json!({ "action": "delete", "id": id, "delete_permanently": true });
     if !volumes.is_empty() {

@@ -1,4 +1,4 @@
-//! What Verda answers instead of what was asked for becomes a kind of the contract. Pure.
+//! Maps failures of Verda to kinds of the contract. Pure.
 
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::{
@@ -16,14 +16,14 @@ pub const REMEDIES: Remedies = Remedies {
     credit: "Add credit to the Verda project",
 };
 
-/// The error of an answer that is none of success.
+/// The error of a failure.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure: Failure = answer.maybe().unwrap_or_default();
     let lower = failure.message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
     let creates = answer.effect() == Effect::Creates;
     let (kind, remedy) = match answer.status.as_u16() {
-        // Verda tells of a machine that is not there in this way too.
+        // Verda also reports a missing machine in this way.
         400 if says(&["invalid instance id"]) => (ErrorKind::NotFound, None),
         400 | 403 if says(&["quota", "limit reached", "limit exceeded"]) => (
             ErrorKind::Quota(said(&failure.message)),
@@ -35,7 +35,7 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
                 "Write an image that this machine type supports into verda.image of the Provider, or leave it out",
             ),
         ),
-        // The same status as of a server in trouble, but these words mean that nothing was made.
+        // The status of a failing server, but these words mean that nothing was made.
         503 if creates && says(&["capacity"]) => (ErrorKind::NoCapacity, None),
         _ => judge(answer, &REMEDIES),
     };

@@ -93,7 +93,7 @@ pub fn image(kind: &InstanceType) -> String {
     }
 }
 
-/// The numbers in a name, for what is newer.
+/// The numbers in a name, to find the newest.
 fn numbers(name: &str) -> Vec<u32> {
     name.split(|c: char| !c.is_ascii_digit())
         .filter_map(|digits| digits.parse().ok())
@@ -110,7 +110,7 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         mark,
         phase: phase(instance, endpoint.is_some()),
         endpoint,
-        // Verda has no network of a Pool's own: its machines reach each other by these.
+        // Verda has no private network: machines reach each other by public addresses.
         private_address: address,
         private_interface: None,
         host_key: None,

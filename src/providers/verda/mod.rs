@@ -1,7 +1,7 @@
 //! Verda (formerly DataCrunch): virtual machines, on demand and spot, over REST.
 //!
-//! Marks are tags. What the machines of a Pool share (its key, a start-up script) carries
-//! its UID in the name.
+//! Marks are tags. The shared resources of a Pool (its key, a start-up script) carry its UID in
+//! their names.
 
 pub mod client;
 pub mod config;
@@ -34,14 +34,14 @@ use wire::{Instance, InstanceType};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "verda";
-/// How long an end is remembered after it was last ordered: it is ordered again until Verda
-/// says that the machine is gone, and then nobody asks for it any more. Lists are no measure:
-/// they may be behind, and a machine is shown by its id when they have dropped it.
+/// How long an ordered end is remembered: it is ordered again until Verda says that the machine is
+/// gone, and then the machine is not looked at any more. Lists do not decide this: they may lag,
+/// and a machine is still shown by its id when they have dropped it.
 const REMEMBERED: Duration = Duration::from_hours(1);
 /// Most ends that are remembered: more than an account can order in that time.
 const ENDED: usize = 1 << 16;
 
-/// What the registry knows of this folder.
+/// This folder, for the registry.
 pub struct VerdaKind;
 
 impl Kind for VerdaKind {
@@ -55,8 +55,8 @@ impl Kind for VerdaKind {
     fn connect(account: Account<Settings>) -> Connected {
         let id = account.credentials.token(config::CLIENT_ID)?;
         let secret = account.credentials.token(config::CLIENT_SECRET)?;
-        // Verda tells no id of a project. That of the client stands for it, hashed, since
-        // it comes out of a Secret.
+        // Verda does not tell the id of a project: a digest of the client id, which comes from a
+        // Secret, stands for it.
         let account_id = account_id("client", &id);
         let auth = client::auth(id.expose().to_owned(), secret);
         let setup = Setup::of(&account, "Verda", client::ENDPOINT, auth, client::limits());
@@ -120,7 +120,7 @@ impl Verda {
             Market::OnDemand => Some(kind.price_per_hour),
             Market::Spot => kind.spot_price,
         };
-        // 0 is what has no price on this market.
+        // 0 means that the type has no price on this market.
         let price = price.map(|price| price.0).filter(|price| !price.is_zero());
         let price = price.ok_or_else(|| lookup::not_sold("Verda", order))?;
         lookup::affordable(Some(price), order)?;
@@ -204,7 +204,7 @@ impl Service for Verda {
             Err(error) => error,
         };
         match refusal(&refused.message) {
-            // The next look says so.
+            // The next look decides.
             Refusal::Gone | Refusal::NotYet => Ok(Deletion::InProgress),
             Refusal::Other => Err(refused),
         }

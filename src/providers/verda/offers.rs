@@ -1,4 +1,4 @@
-//! What Verda sells becomes offers: each kind of machine at each location. Pure.
+//! Makes offers: each kind of machine at each location. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use skyward_provider_kit::hardware;
 
 use super::wire::{Availability as Stock, InstanceType, Location};
 
-/// What is known of the catalogue.
+/// The parts of the catalogue.
 pub struct Catalogue<'a> {
     /// Kinds of machines.
     pub types: &'a [InstanceType],
@@ -62,7 +62,7 @@ fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot:
     // both. With no stock at all both prices are still worth knowing.
     let none = !on_demand && !spot;
     let gpus = kind.gpu.description.as_deref().unwrap_or_default();
-    // Verda's own size is per GPU for some and in total for others: the last resort.
+    // Verda's own size is per GPU for some types and in total for others: the last resort.
     let listed_gb = Some(kind.gpu_memory.size_in_gigabytes);
     let processor = [kind.cpu.description.as_deref(), kind.cpu.model.as_deref()];
     Offer {

@@ -1,5 +1,5 @@
-//! Verda's JSON, as far as it is looked at. New fields are ignored, and what may be
-//! missing is optional.
+//! The parts of Verda's JSON that we read. New fields are ignored, and fields that may be missing
+//! are optional.
 
 use serde::Deserialize;
 use skyward_provider_kit::{Amount, marks::Tag};

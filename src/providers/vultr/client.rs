@@ -78,7 +78,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Over this way.
+    /// A client over this transport.
     pub fn new(http: Http) -> Self {
         Self {
             rest: Rest::new(http, provider_error),

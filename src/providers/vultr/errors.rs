@@ -1,5 +1,5 @@
-//! What Vultr answers instead of what was asked for becomes a kind of the contract. Pure.
-//! There are no codes: status and words count. A shortage and a limit are a 400, as a mistake is.
+//! Maps failures of Vultr to kinds of the contract. Pure. There are no codes: status and words
+//! count. A shortage, a limit and a mistake are all a 400.
 
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::{
@@ -14,11 +14,11 @@ const REMEDIES: Remedies = Remedies {
     credit: "Put the billing of the Vultr account in order",
 };
 
-/// What only an account that cannot pay is told.
+/// Words about an account that cannot pay.
 const UNPAID: &[&str] = &["billing", "payment", "balance", "funds", "credit card"];
-/// What is said of a limit of the account.
+/// Words about a limit of the account.
 const LIMITS: &[&str] = &["limit", "limits", "maximum", "exceed", "exceeds", "exceeded"];
-/// What is said of a plan that a region does not have; its exact words are in no document.
+/// Words about a plan that a region does not have; the exact text is not documented.
 const SHORTAGES: &[&str] = &[
     "invalid plan",
     "available",
@@ -28,7 +28,7 @@ const SHORTAGES: &[&str] = &[
     "capacity",
 ];
 
-/// The error of an answer that is none of success.
+/// The error of a failure.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let words: String = answer.json_at("/error").unwrap_or_default();
     let creates = answer.effect() == Effect::Creates;

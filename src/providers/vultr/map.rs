@@ -21,8 +21,8 @@ const TAGS: Tags = Tags::new("skyward-", 128);
 /// Between key and value of a mark in a tag, which is a plain text.
 const BETWEEN: char = ':';
 
-/// Vultr's Ubuntu lets nothing but SSH in by itself. A VPC has private addresses, which do not come
-/// over the Internet.
+/// Vultr's Ubuntu lets only SSH in by itself. This lets private addresses in, which a VPC has and
+/// the Internet does not.
 const OPEN: &str =
     "for net in 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16; do ufw allow from $net; done || true\n";
 
@@ -35,7 +35,7 @@ impl Listed for Instance {
         TAGS.read_texts(&self.tags, BETWEEN)
     }
 
-    /// Vultr shows nothing that is gone.
+    /// Vultr does not show machines that are gone.
     fn gone(&self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
 //! Vultr: virtual machines with GPUs and bare metal, on demand only, over REST.
 //!
-//! These are two APIs, alike but for a few words. A Provider offers what one of them has, and finds
-//! and ends what either has: its settings may have changed. Marks are tags. What the machines of a
-//! Pool share is its key, which carries the Pool's UID in its name.
+//! These are two APIs, alike but for a few words. A Provider offers the machines of one API, and
+//! finds and ends those of both: its settings may have changed. Marks are tags. The machines of a
+//! Pool share its key, which carries the Pool's UID in its name.
 
 pub mod client;
 pub mod config;
@@ -33,11 +33,11 @@ use wire::{Instance, Plan};
 /// Name of this kind of provider.
 pub const KIND: &str = "vultr";
 
-/// How old a plan may be whose price a machine has: machines do not tell theirs. Plans are read
-/// more often for offers.
+/// Greatest age of a plan that gives a machine's price, since machines do not tell theirs. Plans
+/// are read more often for offers.
 const KNOWN: Duration = Duration::from_hours(1);
 
-/// What the registry knows of this folder.
+/// This folder, for the registry.
 pub struct VultrKind;
 
 impl Kind for VultrKind {
@@ -50,7 +50,7 @@ impl Kind for VultrKind {
 
     fn connect(account: Account<Settings>) -> Connected {
         let key = account.credentials.token(config::API_KEY)?;
-        // Vultr tells a name and an address for mail, and no id. That of the key stands for it, hashed.
+        // Vultr tells a name and an e-mail address, and no id: a digest of the key stands for it.
         let account_id = account_id("key", &key);
         let auth = Auth::Bearer(key);
         let setup = Setup::of(&account, "Vultr", client::ENDPOINT, auth, client::limits());
@@ -76,7 +76,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     self_stop: SelfStop::None,
     billing_step: Duration::from_hours(1),
     billing_minimum: Duration::from_hours(1),
-    // In the VPC of their region; bare metal is not.
+    // In the VPC of their region; not for bare metal.
     connected: true,
     boot_script: true,
     fuse: true,
@@ -100,7 +100,7 @@ impl Vultr {
         Ok(virtual_ones.into_iter().chain(metal).collect())
     }
 
-    /// Machines with the prices of their plans. Where no plans can be read the machines count.
+    /// Machines with the prices of their plans; without prices where no plans can be read.
     async fn priced(&self, instances: Vec<Instance>) -> Vec<Instance> {
         let plans = self.plans.recent(KNOWN, Self::OPERATION, || self.plans()).await;
         let price = |id: &str| {

@@ -1,4 +1,4 @@
-//! What Vultr sells becomes offers: each plan in each of its regions. Pure.
+//! Makes offers: each plan in each of its regions. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ fn offer(plan: &Plan, region: &str, stock: &Stock, settings: &Settings) -> Offer
 }
 
 /// Price in USD per hour. Where a plan has only that of a month: a month is billed as at most 730
-/// hours of a machine with GPUs and 672 hours of any other server. 0 is what has no price.
+/// hours of a machine with GPUs and 672 hours of any other server. 0 means no price.
 pub fn price(plan: &Plan) -> Option<Decimal> {
     let hours = if plan.mode == Mode::Cloud { 730 } else { 672 };
     let monthly = || (plan.monthly_cost.0 / Decimal::from(hours)).round_dp(4);

@@ -1,5 +1,5 @@
-//! Vultr's JSON, as far as it is looked at. New fields are ignored, and what may be missing
-//! is optional. Virtual machines and bare metal have nearly the same fields.
+//! The parts of Vultr's JSON that we read. New fields are ignored, and fields that may be missing
+//! are optional. Virtual machines and bare metal have nearly the same fields.
 
 use rust_decimal::Decimal;
 use serde::Deserialize;

@@ -1,10 +1,9 @@
 //! Makes a fresh machine ready for runs: steps, each checked, run and verified.
 //!
-//! Every step can be interrupted anywhere and started again. What a step did is marked
-//! on the machine with the digest of its inputs, so that a second controller, or this one
-//! after a restart, finds it done. `plan.rs` decides which steps there are, `steps.rs`
-//! writes their scripts (files in `scripts/`), `reboot.rs` what is left for the machine's next
-//! boot, `run.rs` runs them.
+//! Every step can be interrupted anywhere and started again. A finished step is marked on the
+//! machine with the digest of its inputs, so that a second controller, or this one after a restart,
+//! finds it done. `plan.rs` decides which steps there are, `steps.rs` writes their scripts (files
+//! in `scripts/`), `reboot.rs` what starts the agent at the next boot, `run.rs` runs the steps.
 
 mod plan;
 mod reboot;
@@ -43,16 +42,16 @@ pub struct Spec {
     pub apt: Vec<String>,
     /// Environment of the steps, such as proxies; names that the shell keeps for itself are left out.
     pub env_for_steps: BTreeMap<String, String>,
-    /// The same, from Secrets: steps whose values change are not done again for that.
+    /// The same, from Secrets: a changed value does not repeat a step.
     pub secret_env_for_steps: Arc<BTreeMap<String, Secret>>,
-    /// Values that must not be shown in failures: the values that came from Secrets.
+    /// Values from Secrets, which are masked in failures.
     pub masked: Arc<Vec<Secret>>,
     /// Shell snippets whose output becomes a variable of every run.
     pub shell_vars: BTreeMap<String, String>,
     /// Certificates to trust besides the machine's own, PEM.
     pub ca_bundle: Option<Arc<str>>,
-    /// The machine is prepared already, by what is not known any more: it is only connected, and
-    /// what its runs find stays as it is.
+    /// Whether the machine was prepared from inputs that are not known any more: it is only
+    /// connected, and the environment of its runs stays.
     pub prepared: bool,
     /// User that runs run as, made where SSH logs in as root; `None` = root.
     pub worker_user: Option<String>,
@@ -62,7 +61,7 @@ pub struct Spec {
     pub home: Option<String>,
     /// How the agent stops the machine when its lease has run out; `None` = the agent's own way.
     pub stop_command: Option<String>,
-    /// How the agent asks whether the cloud takes the machine back; `None` = it does not.
+    /// How the agent asks whether the cloud takes the machine back; `None` = it does not ask.
     pub reclaim_command: Option<String>,
     /// Environment variables that the cloud put on the machine for itself: no run sees them.
     pub hidden_environment: Vec<String>,

@@ -1,4 +1,4 @@
-//! Which steps a machine needs: decided from what is asked and what was found, no I/O.
+//! Which steps a machine needs: decided from the spec and the probe's facts, without I/O.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl Step {
     }
 }
 
-/// What the first look at a machine found.
+/// The facts that the probe of a machine found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) os: String,
@@ -84,12 +84,12 @@ pub(crate) struct Facts {
     pub(crate) done: BTreeMap<String, String>,
     /// Variables captured earlier.
     pub(crate) variables: BTreeMap<String, String>,
-    /// Room for all that.
+    /// The charge for these facts.
     pub(crate) room: Room,
 }
 
 impl Facts {
-    /// Reads what `prepare.sh` said.
+    /// Reads the lines of `prepare.sh`.
     pub(crate) fn read(said: &Said) -> Self {
         let text = |word: &str| said.get(word).unwrap_or_default().to_owned();
         let some = |word: &str| {
@@ -148,19 +148,19 @@ fn from_hex(text: &str) -> String {
 /// Which Python runs find.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Python {
-    /// The machine's own, or none at all if it has none and nobody asked.
+    /// The machine's own, or none if it has none and none is asked for.
     Own,
     /// This version, installed beside it.
     Installed(String),
 }
 
-/// Which Python is needed, and why the wish cannot be fulfilled if it cannot.
+/// Which Python is needed; the error says why the version cannot be had.
 pub(crate) fn choose_python(wanted: Option<&str>, own: Option<&str>) -> Python {
     match wanted.filter(|wanted| *wanted != "auto") {
         None => match own.and_then(major_minor) {
             Some(version) if version < OLDEST_PYTHON => Python::Installed(DEFAULT_PYTHON.into()),
-            // Commands need no Python: where there is none, it is installed when a version is
-            // asked for, or a package (see `python`).
+            // Commands need no Python: where none exists, it is installed when a version or a
+            // package is asked for (see `python`).
             Some(_) | None => Python::Own,
         },
         Some(wanted) => match own {
@@ -236,8 +236,8 @@ pub(crate) fn unusable(facts: &Facts, binaries: &AgentBinaries) -> Option<String
         ));
     }
     match facts.disk_free_kb {
-        // An agent that is there keeps its own room: what runs have left on the disk since must not
-        // keep us from their results.
+        // An existing agent has its own room: a disk that runs have filled since must not keep us
+        // from their results.
         Some(free) if free < LEAST_DISK_KB && facts.agent_digest.is_none() => Some(format!(
             "the machine's disk has {} MiB free at {}; the agent needs {} MiB. Order a larger disk",
             free / 1024,
@@ -248,7 +248,7 @@ pub(crate) fn unusable(facts: &Facts, binaries: &AgentBinaries) -> Option<String
     }
 }
 
-/// What every run finds in its environment, as the agent reads it.
+/// The environment of every run, as the agent reads it.
 pub(crate) fn run_environment(
     spec: &Spec,
     facts: &Facts,

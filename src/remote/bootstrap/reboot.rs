@@ -1,18 +1,17 @@
-//! What starts the agent after the machine rebooted while no controller looked: without it
-//! the machine would have no dead man's switch any more. Where systemd runs that is a unit, where
-//! OpenRC does a local script, elsewhere a line of cron's; on a machine that has none of these, as a
-//! container, the controller starts the agent once it is back. Only decides what is written;
-//! `scripts/boot.sh` writes it.
+//! Starts the agent after a reboot without a controller: otherwise the machine would have no dead
+//! man's switch any more. With systemd a unit does it, with OpenRC a local script, elsewhere a line
+//! of cron; on a machine without these, such as a container, the controller starts the agent once it
+//! is back. This module only decides what is written; `scripts/boot.sh` writes it.
 //!
-//! It starts the supervisor, as `skyward-agent start` does: of two supervisors the second one
-//! ends at once, so it does not matter who comes first.
+//! The boot script starts the supervisor, as `skyward-agent start` does: the second of two
+//! supervisors ends at once, so their order does not matter.
 
 use super::{Spec, plan::Facts, script::Script, steps::hidden};
 use crate::quote::quote;
 
 const BOOT: &str = include_str!("scripts/boot.sh");
-/// Where what is started at a boot is kept, by what a machine has, and the folders that exist
-/// where systemd and OpenRC run.
+/// The folders of boot scripts, by init system, and the folders that exist where systemd and OpenRC
+/// run.
 const FOLDERS: [(&str, &str); 5] = [
     ("units", "/etc/systemd/system"),
     ("systemd", "/run/systemd/system"),
@@ -21,7 +20,7 @@ const FOLDERS: [(&str, &str); 5] = [
     ("entries", "/etc/cron.d"),
 ];
 
-/// Installs it, or nothing: a machine has one home of an agent that boots with it, the usual one.
+/// Installs the boot script, but only for the usual home: a machine boots one agent.
 pub(super) fn install(spec: &Spec, facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> Script {
     if spec.home.is_some() || !is_plain(&facts.home) || !is_plain(&facts.user) {
         return Script::default();
@@ -41,7 +40,7 @@ fn below(root: &str, spec: &Spec, facts: &Facts, agent: &str, arguments: &[(&str
     with_folders.then(BOOT)
 }
 
-/// Means nothing but itself in a unit.
+/// Whether a text has no special characters of units.
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -49,8 +48,8 @@ fn is_plain(text: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c))
 }
 
-/// A script, since units have rules of their own for what commands may hold. What the cloud
-/// keeps for itself is not handed on, as when we start the agent.
+/// A script, since units have syntax rules of their own for commands. It hides the cloud's own
+/// variables, as when we start the agent.
 fn launcher(spec: &Spec, facts: &Facts, agent: &str, arguments: &[(&str, &str)]) -> String {
     let program = format!("{}/bin/{agent}", facts.home);
     let mut words = vec![quote(&program), "supervise".to_owned()];
@@ -96,9 +95,8 @@ fn entry(facts: &Facts) -> String {
     )
 }
 
-/// Shims and their work outlive the supervisor, and one that runs out of memory or has many
-/// processes is no matter of the agent's. What an image lets logins lock in memory (for RDMA),
-/// units do not inherit.
+/// Shims and their work outlive the supervisor, and the unit must not limit their memory and
+/// processes. Units do not inherit how much memory logins may lock (for RDMA), so it is set.
 fn unit(facts: &Facts) -> String {
     let Facts { home, user, .. } = facts;
     format!(
@@ -134,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Runs the script as somebody who may do what root may, on a machine whose files are in `root`.
+    /// Runs the script with root's rights, on a machine whose files are in `root`.
     fn run(folder: &Path, machine: &str) -> String {
         let spec = Spec {
             hidden_environment: vec!["CLOUD_KEY".into()],
@@ -161,7 +159,7 @@ mod tests {
         String::from_utf8(output.unwrap().stderr).unwrap()
     }
 
-    /// What the machine's own programs would do with what is in that file, at a boot.
+    /// The command that the init system would run from that file at a boot.
     fn started(folder: &Path) -> String {
         fs::create_dir_all(folder.join("bin")).unwrap();
         let agent = folder.join("bin/agent");

@@ -35,20 +35,20 @@ const SHORT: Duration = Duration::from_mins(1);
 const UPLOAD: Duration = Duration::from_mins(3);
 /// An upload is looked at that often,
 const LOOK: Duration = Duration::from_secs(10);
-/// and is given up when less than this went out since the last look: others wait for its turn.
+/// and is given up when fewer bytes went out since the last look: others wait for its turn.
 const LEAST: u64 = 64 * 1024 * LOOK.as_secs();
 
-/// The end of the time for all steps. Clones are the same.
+/// The deadline of all steps. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadline(Arc<Mutex<Instant>>);
 
 impl Deadline {
-    /// So long from now.
+    /// A deadline so long from now.
     pub(crate) fn after(time: Duration) -> Self {
         Self(Arc::new(Mutex::new(Instant::now() + time)))
     }
 
-    /// There was nothing that could have been done in that time.
+    /// Extends the deadline by time that was spent waiting.
     pub(crate) fn extend(&self, by: Duration) {
         *lock(&self.0) += by;
     }
@@ -83,14 +83,14 @@ pub(crate) enum BootstrapError {
     },
     /// This machine cannot be used at all.
     Unsupported(String),
-    /// It broke a limit.
+    /// The machine broke a limit.
     Broken(String),
 }
 
 /// Everything about one bootstrap.
 pub(crate) struct Bootstrap<'a> {
     pub(crate) connection: &'a Connection,
-    /// What is charged for what the scripts say.
+    /// The account that the scripts' output is charged to.
     pub(crate) account: &'a Account,
     pub(crate) spec: &'a Spec,
     /// Gets what the steps print.
@@ -143,7 +143,7 @@ impl Position {
     }
 }
 
-/// Does everything but start the agent. Called again at any point it finds what is done.
+/// Does everything but start the agent. Called again at any point, it skips the finished steps.
 pub(crate) async fn prepare(
     bootstrap: &Bootstrap<'_>,
     progress: &mut (dyn FnMut(Progress) + Send),
@@ -253,7 +253,7 @@ impl Bootstrap<'_> {
                 },
             )),
             Err(error) => {
-                // One script, several steps: it says where it was.
+                // One script does several steps: its output names the current one.
                 let at = match &error {
                     ScriptError::Failed { said, .. } | ScriptError::TimedOut { said, .. } => said.get("step"),
                     ScriptError::Lost(_) | ScriptError::Broken(_) => None,
@@ -305,13 +305,13 @@ impl Bootstrap<'_> {
         script::run(self.connection, self.account, script, limit, self.transcript).await
     }
 
-    /// A step's own limit within what is left for all.
+    /// A step's own limit, at most the rest of the time for all.
     fn limit(&self, own: Duration) -> Duration {
         own.min(self.deadline.left())
     }
 }
 
-/// Waits until less than the least went out since the last look, as long as not all of it did.
+/// Waits until an unfinished upload has sent less than [`LEAST`] between two looks.
 async fn stalls(written: impl Fn() -> u64, size: u64) {
     let begin = written();
     let mut before = begin;
@@ -319,7 +319,7 @@ async fn stalls(written: impl Fn() -> u64, size: u64) {
         sleep(LOOK).await;
         let now = written();
         if now - begin >= size {
-            // What is left is the machine's own work.
+            // The rest is the machine's own work.
             return std::future::pending().await;
         }
         if now - before < LEAST {
@@ -329,7 +329,7 @@ async fn stalls(written: impl Fn() -> u64, size: u64) {
     }
 }
 
-/// A script's failure in words for the user; the caller that shows them names the step.
+/// A script's failure in words for the user; the caller names the step.
 fn describe(step: &'static str, error: ScriptError) -> BootstrapError {
     let with_output = |what: String, said: &Said| match said.tail.as_str() {
         "" => what,
@@ -349,7 +349,7 @@ fn describe(step: &'static str, error: ScriptError) -> BootstrapError {
         }
         ScriptError::TimedOut { limit, said } => BootstrapError::TimedOut {
             step,
-            // How long it had is what others left of the time for all.
+            // Its limit depends on the other steps, so the message leaves it out.
             diagnosis: why("timed out", &said),
             message: with_output(
                 format!("did not end within {} s", limit.as_secs_f32().round()),

@@ -1,4 +1,4 @@
-//! A script as it goes over the wire, and what comes back.
+//! A script as it goes over the wire, and its output.
 //!
 //! Scripts travel on standard input of `sh`, so that no value appears in a process list
 //! and the login shell's own syntax does not matter.
@@ -15,28 +15,28 @@ use crate::{
 };
 
 const COMMON: &str = include_str!("scripts/common.sh");
-/// Last output that is kept of each script: as much as fits into a condition with all that
-/// stands around it, since it would be cut at its end, where the error is.
+/// Last output that is kept of each script: as much as fits into a condition with the words around
+/// it, which would otherwise cut its end, where the error is.
 const TAIL: usize = 1024;
 /// Room in front of the tail, so that trimming is rare and masking sees whole secrets.
 const SLACK: usize = 16 * 1024;
-/// All that a script may say to the controller: values of 32 variables of 32 KiB each, in
+/// Most bytes that a script may send to the controller: values of 32 variables of 32 KiB each, in
 /// hexadecimal, and a little.
 const SAID: usize = 32 * LINE;
-/// The longest line of that.
+/// Longest line to the controller.
 const LINE: usize = 2 * 32 * 1024 + 1024;
-/// How many lines.
+/// Most lines to the controller.
 const LINES: usize = 512;
-/// What a line costs besides its bytes.
+/// Memory of a line besides its bytes.
 const LINE_COSTS: usize = 64;
-/// What a script may say before room is asked for: enough that one which says more lines than any
-/// of ours is known by that, where there is no room.
+/// Bytes that a script may send before room is asked for: enough to recognise a script with too
+/// many lines even without room.
 const SAID_FREE: usize = 40 * 1024;
 
-/// In front of each of our variables. No variable of the user begins so.
+/// Prefix of our variables. No variable of the user begins so.
 const OURS: &str = "skyward_";
-/// What the shell keeps for itself: some shells end at an assignment, IFS changes how ours are
-/// read. Runs have them all the same.
+/// Names that the shell keeps for itself: some shells end at an assignment, and IFS changes how our
+/// scripts are read. Runs have these variables all the same.
 const THE_SHELLS: [&str; 8] = [
     "BASHOPTS",
     "BASH_VERSINFO",
@@ -82,7 +82,7 @@ impl Script {
         self
     }
 
-    /// This one's variables in front of another's.
+    /// Puts this script's variables before another's.
     pub(super) fn before(mut self, other: Self) -> Self {
         self.head.push_str(&other.head);
         self.body.push_str(&other.body);
@@ -103,7 +103,7 @@ impl Script {
     }
 }
 
-/// What a script said.
+/// The output of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// Lines for the controller: the first word and the rest.
@@ -133,25 +133,25 @@ impl Said {
     }
 }
 
-/// Why a script did not do its work.
+/// Why a script failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ScriptError {
-    /// The connection is gone; it may go on or not.
+    /// The connection is gone; the script may go on.
     Lost(String),
-    /// It ended otherwise than with 0.
+    /// The script did not exit with 0.
     Failed {
         /// How it ended, in words.
         how: String,
-        /// What it said until then.
+        /// Its output until then.
         said: Said,
     },
-    /// It said more than any script of ours says.
+    /// It sent more than any script of ours.
     Broken(String),
     /// It took too long and was ended.
     TimedOut {
         /// How long it had.
         limit: Duration,
-        /// What it said until then.
+        /// Its output until then.
         said: Said,
     },
 }
@@ -201,7 +201,7 @@ pub(super) async fn run_command(
     };
     match listener.trouble.take() {
         Some(Trouble::Broken(words)) => return Err(ScriptError::Broken(words)),
-        // Others of its namespace say much as well: it is tried again.
+        // Other machines of its namespace use up the room: the step is tried again.
         Some(Trouble::NoRoom) => {
             return Err(ScriptError::Lost(
                 "the machines of its namespace have filled all memory that there is for what they say".into(),
@@ -213,7 +213,7 @@ pub(super) async fn run_command(
         return Err(ScriptError::Lost("it was not heard to its end".into()));
     };
     match result {
-        // What it printed otherwise is shown of one that did not understand us, and of no other.
+        // Other output is kept only for a script that sent no lines.
         Ok(Exit::Status(0)) if !listener.lines.is_empty() => Ok(listener.messages()),
         Ok(Exit::Status(0)) => Ok(listener.all_said()),
         Ok(exit) => Err(ScriptError::Failed {
@@ -241,7 +241,7 @@ fn in_words(exit: &Exit) -> String {
     }
 }
 
-/// Ends what a given-up script still runs: sshd lets it go on otherwise.
+/// Ends the processes of a script that was given up: sshd would let them go on.
 async fn end(connection: &Connection, pid: Option<&str>) {
     let Some(pid) = pid.filter(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())) else {
         return;
@@ -254,11 +254,11 @@ async fn end(connection: &Connection, pid: Option<&str>) {
         .await;
 }
 
-/// Why a script is not listened to any more.
+/// Why a script's output is not read on.
 enum Trouble {
     /// It broke a limit.
     Broken(String),
-    /// There is no room for what it says now.
+    /// There is no room for its output now.
     NoRoom,
 }
 
@@ -266,9 +266,9 @@ enum Trouble {
 struct Listener<'a> {
     tag: String,
     account: &'a Account,
-    /// Gets what is no message.
+    /// Receives output that is no message.
     transcript: &'a Transcript,
-    /// Room for what was said beyond a little.
+    /// The charges for its output.
     room: Vec<Charge>,
     trouble: Option<Trouble>,
     /// The beginning of a line of standard output whose end has not come yet.
@@ -301,7 +301,7 @@ impl<'a> Listener<'a> {
             self.keep(bytes);
             return;
         }
-        // A machine may send a byte at a time: what came before is not looked at again.
+        // A machine may send a byte at a time: earlier bytes are not read again.
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|b| *b == b'\n') {
             let (line, behind) = rest.split_at(end + 1);
@@ -320,7 +320,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Does that with the line that has come so far, and empties its buffer.
+    /// Calls `take` with the unfinished line, and empties its buffer.
     fn with_partial(&mut self, take: impl FnOnce(&mut Self, &[u8])) {
         let mut partial = std::mem::take(&mut self.partial);
         take(self, &partial);
@@ -393,8 +393,8 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// As a terminal would leave it: without control characters, and of a line that was
-/// written over and over, as progress bars do, what came last.
+/// The text as a terminal would leave it: without control characters, and of an overwritten line,
+/// such as a progress bar, the last state.
 pub(crate) fn printable(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut line = 0;
@@ -408,7 +408,7 @@ pub(crate) fn printable(text: &str) -> String {
                     chars.next();
                 }
             }
-            // In front of the line's end it overwrites nothing.
+            // Before the end of the line it overwrites nothing.
             '\r' if chars.peek().is_none_or(|next| matches!(next, '\n' | '\r')) => {}
             '\r' => result.truncate(line),
             '\n' => {
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(listener.lines, [("a".to_owned(), "b".to_owned())]);
     }
 
-    /// What becomes of a script that says that line so often.
+    /// The outcome of a script that sends that line so often.
     fn told(line: &str, often: usize) -> (usize, Option<Trouble>) {
         let account = Budget::default().account("tests");
         let transcript = transcript(&account);

@@ -30,7 +30,7 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    /// With this in front, which is no part of the digest.
+    /// Puts this before the script, outside of the digest.
     fn after(self, head: Script) -> Self {
         Self {
             script: head.before(self.script),
@@ -84,7 +84,7 @@ pub(super) fn certificates(spec: &Spec, facts: &Facts) -> Marked {
 
 /// Debian or Ubuntu packages.
 pub(super) fn apt(spec: &Spec, facts: &Facts, limit: Duration) -> Marked {
-    // The lock is waited for as long as the step may take, but for some time to work in.
+    // apt waits for its lock for most of the step's time.
     let wait = limit.as_secs().saturating_sub(30).max(5);
     let script = with_environment(spec, facts).set("packages", &spec.apt.join(" "));
     marked(script, APT).after(secrets(spec).set("lock_wait", &wait.to_string()))
@@ -102,11 +102,13 @@ pub(super) fn packages(spec: &Spec, facts: &Facts, python: Option<&str>) -> Mark
     let script = with_environment(spec, facts)
         .set("requirements", &requirements)
         .set("project", &project)
-        // Not used: another Python must install the packages again.
+        // The script does not use it: it puts the version into the digest, so another Python
+        // installs the packages again.
         .set("version", python.unwrap_or_default());
     let credentials = spec.pip_indexes.iter().enumerate();
     let known = credentials.filter_map(|(number, index)| Some((number, index.credentials.as_ref()?)));
-    // As uv wants the credentials of an index by its name: they are in no file, and in no argument.
+    // uv reads the credentials of an index from variables with its name: they are in no file and no
+    // argument.
     let secrets = known.fold(secrets(spec), |script, (number, (user, password))| {
         script
             .export(&format!("UV_INDEX_INDEX_{number}_USERNAME"), user.expose())
@@ -127,7 +129,7 @@ pub(super) fn shell_vars(spec: &Spec, facts: &Facts) -> Marked {
     marked(with_environment(spec, facts).then(&snippets), SHELL_VARS).after(secrets(spec))
 }
 
-/// Start of the agent, with the environment of runs if it is not right already.
+/// Start of the agent; writes the environment of runs if it is outdated.
 pub(super) fn start(
     spec: &Spec,
     facts: &Facts,
@@ -146,7 +148,7 @@ pub(super) fn start(
     let agent = binary.file_name();
     let stop_command = spec.stop_command.as_deref().unwrap_or_default();
     let reclaim_command = spec.reclaim_command.as_deref().unwrap_or_default();
-    // What start.sh starts it with, but for what only its own environment has to hide.
+    // The arguments of start.sh, without those for variables that are hidden from the agent itself.
     let arguments = [
         ("home", facts.home.as_str()),
         ("machine", machine),
@@ -167,7 +169,7 @@ pub(super) fn start(
         .then(START)
 }
 
-/// Names of variables, of which each is a word of a pattern as it is.
+/// Names of variables, each a literal word of a pattern.
 pub(super) fn hidden(spec: &Spec, between: &str) -> String {
     let names = spec.hidden_environment.iter().map(String::as_str);
     names
@@ -185,8 +187,8 @@ fn with_environment(spec: &Spec, facts: &Facts) -> Script {
     )
 }
 
-/// The steps' variables from Secrets. They are no part of any digest: one that is rotated
-/// installs nothing again. What the Pool says itself stands behind them, and wins.
+/// The steps' variables from Secrets. They are no part of any digest: a rotated value installs
+/// nothing again. The Pool's own variables come later, and win.
 fn secrets(spec: &Spec) -> Script {
     spec.secret_env_for_steps
         .iter()
@@ -195,7 +197,7 @@ fn secrets(spec: &Spec) -> Script {
         })
 }
 
-/// Adds the script's text and the digest of all that goes into it.
+/// Adds the script's text and the digest of all its inputs.
 fn marked(script: Script, text: &str) -> Marked {
     let script = script.then(text);
     let digest = digest_of(&script.text(""));
@@ -321,7 +323,7 @@ mod tests {
             .stdout(process::Stdio::piped())
             .spawn()
             .unwrap();
-        // Until it asks for the lock, or has ended without it.
+        // Waits until it asks for the lock, or has ended without it.
         let asks = |id: u32| {
             let open = fs::read_dir(format!("/proc/{id}/fd"))
                 .into_iter()

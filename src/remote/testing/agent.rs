@@ -45,7 +45,7 @@ struct Machine {
 impl Machine {
     fn new(sshd: Sshd) -> Self {
         let mut spec = spec(&sshd, "real");
-        // It must never stop the machine that runs the tests.
+        // The agent must never stop the machine that runs the tests.
         spec.bootstrap.stop_command = Some("true".into());
         Self { sshd, spec }
     }
@@ -102,7 +102,7 @@ async fn ready(sessions: &Sessions, machine: &Machine) {
     .await;
 }
 
-/// Ready over another connection: in between it was not, perhaps too briefly to be seen.
+/// Waits for Ready over another connection; the loss in between may be too brief to be seen.
 async fn ready_again(sessions: &Sessions, machine: &Machine, before: u64) {
     wait(sessions, &machine.spec.machine, |state| {
         let agent = sessions.agent(&machine.spec.machine);
@@ -226,7 +226,7 @@ async fn an_agent_of_another_version_is_replaced_once_it_runs_nothing() {
     ready_again(&sessions, &machine, agent.connection).await;
     let agent = sessions.agent(&machine.spec.machine).unwrap();
     assert_eq!(agent.hello().await.unwrap().agent_digest, digest);
-    // It knows what became of the other one's run.
+    // The agent knows the outcome of the other controller's run.
     assert_eq!(run(&sessions, &machine, "long", "echo not again").await.0, 4);
     sessions.shutdown().await;
 }
@@ -269,7 +269,7 @@ async fn the_real_agent_is_reached_through_its_bridge() {
     sessions.shutdown().await;
 }
 
-/// Prints what a live session costs us; not a gate, as the allocator keeps what it wants.
+/// Prints the memory of a live session; not a gate, since the allocator keeps memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures only"]
 async fn what_live_sessions_cost() {

@@ -1,4 +1,4 @@
-//! What bootstrap leaves on a machine.
+//! The state of a machine after bootstrap.
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _};
 
@@ -190,7 +190,7 @@ async fn shell_variables_and_certificates_reach_every_run() {
         "with the machine's own"
     );
 
-    // Another controller takes the values as they were captured.
+    // Another controller takes the captured values.
     bootstrap(&fake, &spec).await;
     assert_eq!(environment(&sshd), expected);
     assert_eq!(fs::read_to_string(&captured).unwrap(), "x\n");
@@ -216,7 +216,7 @@ async fn a_failed_step_says_which_and_what_it_said_last_without_secrets() {
     spec.bootstrap.masked = std::sync::Arc::new(vec![Secret::new("canary-in-a-secret")]);
     let snippet =
         "seq 2000; echo the token is $TOKEN >&2; echo at https://me:hunter2@index.example/x; exit 4";
-    // Only what goes to standard error is output; standard output is the value.
+    // Standard error is output; standard output is the value.
     spec.bootstrap
         .shell_vars
         .insert("A".into(), format!("{{ {snippet}; }} >&2"));
@@ -285,7 +285,7 @@ async fn all_that_the_steps_printed_can_be_read_while_they_run_and_after_they_fa
 async fn a_step_that_hangs_is_ended_on_the_machine_too() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
     let mut spec = spec(&sshd, "m");
-    // The steps before it have as much.
+    // The steps before it have the same limit.
     spec.bootstrap.step_timeout = std::time::Duration::from_secs(5);
     let pid = sshd.path("pid");
     spec.bootstrap.shell_vars.insert(

@@ -63,7 +63,7 @@ async fn a_host_key_is_learnt_and_a_changed_one_refused() {
     let learnt = sshd.login().await.host_key().to_owned();
     let file = std::fs::read_to_string(sshd.path("host_key.pub")).unwrap();
     assert!(file.starts_with(&learnt), "{file} {learnt}");
-    // Pinned as it comes from a file, with a comment.
+    // Pinned as in a file, with a comment.
     assert!(sshd.connect(&sshd.private_key, Some(&file)).await.is_ok());
 
     sshd.kill();
@@ -145,7 +145,7 @@ async fn closing_and_dropping_end_the_connection_at_the_server() {
     .await;
 
     let connection = sshd.login().await;
-    // A stream that somebody still holds does not keep the connection.
+    // A stream that is still held does not keep the connection.
     let (_stream, _) = connection.socket("/nowhere", "exec cat").await.unwrap();
     drop(connection);
     until("the server ended the dropped connection", || {
@@ -154,7 +154,7 @@ async fn closing_and_dropping_end_the_connection_at_the_server() {
     .await;
 }
 
-/// Gives back what it gets, at a Unix socket.
+/// An echo server at a Unix socket.
 fn echo_server(path: std::path::PathBuf) {
     let listener = tokio::net::UnixListener::bind(path).unwrap();
     tokio::spawn(async move {

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// What is uploaded: notes how it was started, and bridges with Python.
+/// The uploaded script: notes how it was started, and bridges with Python.
 const SCRIPT: &str = r#"#!/bin/sh
 case $1 in
   start)
@@ -88,7 +88,7 @@ impl FakeAgent {
 pub(super) struct Server {
     pub(super) leases: Arc<AtomicU64>,
     pub(super) hellos: Arc<AtomicU64>,
-    /// It says Hello, and that our epoch is too old to whatever comes next.
+    /// Whether it answers Hello, and refuses our epoch in every later call.
     pub(super) refuses_commands: Arc<AtomicBool>,
     stop: CancellationToken,
     socket: std::path::PathBuf,
@@ -100,7 +100,7 @@ impl Server {
         Self::start_in("boot", home, machine, digest, epoch)
     }
 
-    /// The same, in another life of the machine.
+    /// Serves in another life of the machine.
     pub(super) fn start_in(boot: &str, home: &str, machine: &str, digest: &str, epoch: u64) -> Self {
         fs::create_dir_all(home).unwrap();
         let socket = std::path::Path::new(home).join("agent.sock");

@@ -1,5 +1,5 @@
-//! Tests against a real OpenSSH server on this machine. What they do to "the machine"
-//! happens in a temporary directory: the server sets HOME to it.
+//! Tests against a real OpenSSH server on this machine. All changes to "the machine" happen in a
+//! temporary directory, which the server sets as HOME.
 
 mod agent;
 mod bootstrap;
@@ -57,7 +57,7 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
     }
 }
 
-/// Sessions of a controller that uploads that fake.
+/// Sessions of a controller that uploads the fake agent.
 fn sessions(fake: &FakeAgent) -> (std::sync::Arc<Sessions>, mpsc::Receiver<MachineKey>) {
     sessions_through(fake, None)
 }
@@ -85,7 +85,7 @@ fn sessions_through(
     )
 }
 
-/// Waits until the state of a machine's session is as wanted.
+/// Waits for a state of a machine's session.
 async fn wait(
     sessions: &Sessions,
     machine: &MachineKey,
@@ -122,7 +122,7 @@ fn is_failed(state: &SessionState) -> bool {
     matches!(state.stage, Stage::Failed(_))
 }
 
-/// Waits until a condition that nobody announces is true.
+/// Waits for a condition by polling.
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let poll = async {
         while !condition() {
@@ -132,7 +132,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
     assert!(timeout(SOON, poll).await.is_ok(), "never happened: {what}");
 }
 
-/// Sends bytes through a stream that gives them back.
+/// Sends bytes through a stream that echoes them.
 async fn echo(mut stream: Box<dyn crate::Stream>, bytes: &[u8]) -> Vec<u8> {
     stream.write_all(bytes).await.unwrap();
     let mut back = vec![0; bytes.len()];

@@ -77,7 +77,7 @@ async fn a_machine_becomes_ready_and_its_agent_answers() {
     })
     .await;
 
-    // What was learnt and reported comes back pinned: nothing changes.
+    // The learnt host key comes back pinned: nothing changes.
     let hellos = server.hellos.load(Ordering::Relaxed);
     sessions.ensure(crate::SessionSpec {
         host_key: state.host_key,
@@ -173,7 +173,7 @@ async fn a_killed_server_is_reconnected_with_the_key_that_was_learnt() {
         (first.ready_at, first.reachable_at)
     );
     assert_ne!(sessions.agent(&machine).unwrap().connection, agent.connection);
-    // The agent was there all the time: it was started once.
+    // The agent ran all the time: it was started once.
     assert_eq!(sshd.read("started").lines().count(), 1);
 
     sshd.kill();
@@ -200,7 +200,7 @@ async fn a_machine_that_breaks_a_limit_is_not_talked_with_any_more_although_it_w
         matches!(&told, Some(Err(AgentError::Protocol(words))) if words.contains("no run's id")),
         "{told:?}"
     );
-    // What it says afterwards does not count either.
+    // Later answers do not count either.
     assert!(matches!(agent.hello().await, Err(AgentError::Protocol(_))));
     let state = wait(&sessions, &spec.machine, is_failed).await;
     assert_eq!(failure(&state).0, FailureKind::ProtocolViolation);
@@ -256,7 +256,7 @@ async fn a_machine_that_was_ready_and_does_not_let_us_in_is_tried_again() {
         ..ready_before(&sshd)
     };
     sessions.ensure(spec.clone());
-    // What is said once patience has run out.
+    // The message once the patience has run out.
     wait(&sessions, &spec.machine, |state| {
         is_down(state, &["Another key is in its authorized_keys"])
     })
@@ -280,7 +280,7 @@ async fn an_agent_that_refuses_our_epoch_gets_no_command_and_is_asked_again() {
         .await;
         assert!(is_ahead(&sessions.state(&spec.machine).unwrap()));
         drop(server);
-        // It takes our epoch after all.
+        // The agent accepts our epoch after all.
         let _server = serve(&sshd, &fake, "m");
         wait(&sessions, &spec.machine, is_ready).await;
         sessions.shutdown().await;
@@ -369,7 +369,7 @@ async fn an_agent_that_died_is_started_again_over_the_same_connection() {
 
     std::fs::write(sshd.path("agent/broken"), "out of order").unwrap();
     drop(server);
-    // Its work may go on, so it is tried until it can be mended.
+    // Runs may go on there, so it is tried until somebody mends it.
     wait(&sessions, &spec.machine, |state| {
         is_down(state, &["step \"start\"", "out of order", "exit code"])
     })
@@ -391,7 +391,7 @@ async fn an_agent_that_died_is_started_again_over_the_same_connection() {
     sessions.shutdown().await;
 }
 
-/// What it is found with has no unit, no cron and no other way to start anything at its boot.
+/// A machine without units, cron or any other way to start programs at boot.
 #[tokio::test]
 async fn a_machine_that_rebooted_and_started_no_agent_gets_one_over_ssh() {
     let (mut sshd, fake) = (Sshd::start(), FakeAgent::new());
@@ -460,7 +460,7 @@ async fn a_key_that_is_refused_fails_after_some_patience() {
         "{state:?}"
     );
     assert!(!format!("{state:?}{spec:?}").contains("PRIVATE"));
-    // The same again is not a new attempt; another key is.
+    // The same spec is not a new attempt; another key is.
     sessions.ensure(spec.clone());
     assert!(is_failed(&sessions.state(&spec.machine).unwrap()));
     let _server = serve(&sshd, &fake, "m");
@@ -532,7 +532,7 @@ async fn removal_ends_a_session_at_once_wherever_it_is() {
     assert!(sessions.state(&hanging.machine).is_none());
     until("the connection is closed", || sshd.connections() == 0).await;
     sessions.shutdown().await;
-    // It waited neither for the step nor for the dial, which takes ten seconds.
+    // The removal waited neither for the step nor for the dial, which takes ten seconds.
     assert!(
         started.elapsed() < Duration::from_secs(8),
         "{:?}",
@@ -580,7 +580,7 @@ async fn large_results_come_at_a_useful_rate() {
     sessions.shutdown().await;
 }
 
-/// Prints what a live session costs; not a gate, as the allocator keeps what it wants.
+/// Prints the memory of a live session; not a gate, since the allocator keeps memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures only"]
 async fn what_fifty_sessions_cost() {

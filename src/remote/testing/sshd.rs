@@ -15,9 +15,9 @@ use crate::{budget::Budget, dial, key, meter::Meter, ssh};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// A port that nobody else gets: below the ports that the kernel gives to connections, since the
-/// server is stopped and started again on it while other tests connect, and above those of
-/// a local cluster's etcd, which may start meanwhile.
+/// A port of its own: below the ports that the kernel gives to connections, since the server is
+/// restarted on it while other tests connect, and above those of a local cluster's etcd, which may
+/// start meanwhile.
 fn own_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = 24_000 + u16::try_from(std::process::id() % 60).unwrap() * 100;

@@ -33,7 +33,7 @@ fn a_full_namespace_may_still_end_its_runs_and_store_some_small_values() {
     assert_eq!(of(Class::Small, 10 * MIB, 900 * MIB), Admission::Fits);
     assert_eq!(of(Class::Small, 11 * MIB, 900 * MIB), Admission::NamespaceFull);
     assert_eq!(of(Class::End, 500 * MIB, 900 * MIB), Admission::Fits);
-    // Where little is left, ends of one namespace do not take what others need to end.
+    // Where little is free, ends of one namespace leave room for those of others.
     assert_eq!(of(Class::End, 19 * MIB, 90 * MIB), Admission::Fits);
     assert_eq!(of(Class::End, 20 * MIB, 90 * MIB), Admission::NamespaceFull);
 }

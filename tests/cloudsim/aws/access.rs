@@ -42,7 +42,7 @@ pub fn account(
     };
     let scope = match sigv4::verify(signed, secret, world.now()) {
         // A client signs with the clock of its machine, which is another one than the
-        // clock of a test that moves it by hand. Nearness to either will do.
+        // clock of a test that moves it by hand. A time near either of them is accepted.
         Err(sigv4::Refusal::Expired(_)) => sigv4::verify(signed, secret, jiff::Timestamp::now()),
         other => other,
     };

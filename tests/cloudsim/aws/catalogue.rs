@@ -51,7 +51,7 @@ pub struct InstanceType {
     carried: &'static [&'static str],
     /// Quota that its vCPUs count against.
     pub quota: Quota,
-    /// Whether it is rented as spot at all.
+    /// Whether it is sold on the spot market.
     pub spot: bool,
 }
 

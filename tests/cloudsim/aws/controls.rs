@@ -18,7 +18,7 @@ use crate::core::machine::Phase;
 use crate::core::market::Market;
 use crate::core::world::World;
 
-/// How long before it is taken a spot instance is told.
+/// Time between the notice of a reclaim and the reclaim.
 const NOTICE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Carries a control out; `None` when there is none of that name.

@@ -37,17 +37,17 @@ impl Failure {
         Self::new(400, code, message)
     }
 
-    /// A parameter with a value that cannot be.
+    /// A parameter with an invalid value.
     pub fn value(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterValue", message)
     }
 
-    /// Parameters that do not go together.
+    /// Parameters that exclude each other.
     pub fn combination(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterCombination", message)
     }
 
-    /// A required parameter that is not there.
+    /// A required parameter that is missing.
     pub fn missing(parameter: &str) -> Self {
         Self::client(
             "MissingParameter",
@@ -152,7 +152,7 @@ impl Failure {
         }
     }
 
-    /// Credentials that nobody has.
+    /// Credentials of no account.
     pub fn bad_credentials(service: Service) -> Self {
         match service {
             Service::Ec2 => Self::new(

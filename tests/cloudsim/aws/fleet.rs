@@ -1,5 +1,5 @@
-//! `CreateFleet` of the types instant and request. What an instant one cannot have is told
-//! inside an answer with status 200; what another one has is for `fleets` to tell.
+//! `CreateFleet` of the types instant and request. The failures of an instant fleet are part of an
+//! answer with status 200; those of other fleets are shown by `fleets`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +110,7 @@ pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         );
     }
     context.visit.subject.get_or_insert_with(|| fleet.clone());
-    // Only a client that waits for an instant fleet hears at once what came of it.
+    // Only the answer for an instant fleet has its instances and failures.
     let answer = if kind == "instant" {
         json!({"FleetId": fleet, "Errors": errors, "Instances": instances})
     } else {
@@ -407,7 +407,7 @@ fn fulfil(
     }
 }
 
-/// How many machines each of some ways would give.
+/// How many machines each of these ways would give.
 fn plan(
     context: &Context<'_, '_>,
     ways: &[Way],

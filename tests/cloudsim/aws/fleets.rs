@@ -55,7 +55,7 @@ fn is_instant(fleet: &Value) -> bool {
     fleet["type"] == "instant"
 }
 
-/// Whether it got all that was asked for.
+/// Whether it has all the capacity that was ordered.
 fn activity(fleet: &Value) -> &'static str {
     if list(fleet, "errors").is_empty() {
         "fulfilled"
@@ -128,7 +128,7 @@ pub fn describe(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({"Fleets": fleets, "NextToken": next}))
 }
 
-/// `DescribeFleetInstances`: what an instant fleet does not have.
+/// `DescribeFleetInstances`, which AWS does not offer for instant fleets.
 pub fn describe_instances(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let id = needed(input, "FleetId")?;
     let (_, fleet) = of_account(context)

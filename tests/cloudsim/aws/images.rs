@@ -23,7 +23,7 @@ pub struct Image {
     pub root_device: &'static str,
     /// Gigabytes of the snapshot of its root volume.
     pub root_size: i64,
-    /// Where it is missing.
+    /// Regions without it.
     missing_in: &'static [&'static str],
 }
 
@@ -157,7 +157,7 @@ pub fn get_parameter(context: &Context<'_, '_>, input: &Value) -> Outcome {
     Ok(json!({ "Parameter": parameter }))
 }
 
-/// SSM `GetParameters`: parameters that do not exist are named and no failure.
+/// SSM `GetParameters`: parameters that do not exist are listed in the answer, and are no failure.
 pub fn get_parameters(context: &Context<'_, '_>, input: &Value) -> Outcome {
     let (mut found, mut invalid) = (Vec::new(), Vec::new());
     for name in texts(input, "Names") {
@@ -211,8 +211,8 @@ fn parameter(context: &Context<'_, '_>, name: &str) -> Option<Value> {
 /// What the service calls the owners whose images it vouches for.
 const ALIAS: &str = "amazon";
 
-/// Filters by the place in the description that they look at; what no image here has finds
-/// none.
+/// Filters, each with the field of the description that it is compared with. Filters on fields that
+/// no image here has match nothing.
 const FILTERS: [(&str, &str); 28] = [
     ("architecture", "/Architecture"),
     (

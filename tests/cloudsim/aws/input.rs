@@ -103,7 +103,7 @@ pub fn tag_values(tags: &BTreeMap<String, String>, filter: &str) -> Vec<String> 
     }
 }
 
-/// Whether a value is like a pattern with `*` and `?`.
+/// Whether a value matches a pattern with `*` and `?`.
 pub fn like(pattern: &str, value: &str) -> bool {
     fn matches(pattern: &[char], value: &[char]) -> bool {
         match pattern.split_first() {
@@ -119,7 +119,7 @@ pub fn like(pattern: &str, value: &str) -> bool {
     )
 }
 
-/// How many items a page may have: least, most, and without a wish (`None`: all).
+/// How many items a page may have: least, most, and the default (`None`: all).
 #[derive(Debug, Clone, Copy)]
 pub struct Pages {
     /// Least `MaxResults`.

@@ -1,4 +1,4 @@
-//! The filters of instances: by which place in the description each looks at them.
+//! The filters of instances, each with the field of the description that it is compared with.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::input::{list, tag_values};
 use super::instances::groups_of;
 use crate::core::machine::{Machine, Phase};
 
-/// Filters that look at what the simulator itself remembers.
+/// Filters on what the simulator itself remembers.
 const OWN: [&str; 20] = [
     "availability-zone",
     "client-token",
@@ -32,7 +32,7 @@ const OWN: [&str; 20] = [
     "network-interface.vpc-id",
 ];
 
-/// Filters that no instance here fits: they are known and find none.
+/// Filters that are known, and match no instance of the simulator.
 const NONE: [&str; 22] = [
     "capacity-reservation-id",
     "capacity-reservation-specification.capacity-reservation-target.capacity-reservation-id",

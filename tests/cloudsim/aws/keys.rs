@@ -44,7 +44,7 @@ fn not_found(name: &str) -> Failure {
     )
 }
 
-/// The name and the tags of a key pair that is to be.
+/// The name and the tags of a key pair that is about to be made.
 fn named(context: &Context<'_, '_>, input: &Value) -> Result<(String, BTreeMap<String, String>), Failure> {
     let name = needed(input, "KeyName")?.to_owned();
     let tags = tags_for(input, KEY_PAIR, &[KEY_PAIR])?;
@@ -59,7 +59,7 @@ fn named(context: &Context<'_, '_>, input: &Value) -> Result<(String, BTreeMap<S
     Ok((name, tags))
 }
 
-/// Whether there may be one more, of this name.
+/// Whether another key pair, with this name, is allowed.
 fn room(context: &Context<'_, '_>, name: &str) -> Result<(), Failure> {
     let existing = keys(context);
     if existing.iter().any(|key| key.name == name) {

@@ -1,5 +1,5 @@
 //! What `RunInstances` and fleets have in common: whether a launch is allowed,
-//! where it fits, and the machines that come of it.
+//! where it fits, and its machines.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub struct Launch {
     pub zone: Option<String>,
     public: Option<bool>,
     user_data: String,
-    /// How it is paid.
+    /// On demand or spot.
     pub market: Market,
     /// The most that a spot instance may cost an hour.
     pub max_price: Option<Decimal>,
@@ -322,7 +322,7 @@ pub struct Order {
     pub service_tags: BTreeMap<String, String>,
 }
 
-/// Makes one machine. The stock has been looked at.
+/// Makes one machine. The caller has checked the stock.
 pub fn start(
     context: &mut Context<'_, '_>,
     launch: &Launch,

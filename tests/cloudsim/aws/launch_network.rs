@@ -16,7 +16,7 @@ pub struct Placed {
     pub groups: Vec<String>,
     /// The network interfaces: card, device and kind.
     pub interfaces: Vec<Value>,
-    /// Whether it gets a public address, when that is not for the subnet to say.
+    /// Whether it gets a public address; `None` where the subnet decides.
     pub public: Option<bool>,
 }
 

@@ -201,7 +201,7 @@ impl Models {
     }
 }
 
-/// What a value of a shape may be, checked beyond its type.
+/// Checks a value against the limits of its shape, beyond its type.
 pub(super) fn check_limits(
     shape: &Shape,
     shape_name: &str,

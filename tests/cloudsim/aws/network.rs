@@ -1,7 +1,7 @@
 //! Regions, zones and networks.
 //!
-//! Each region has the default VPC with a public subnet in each zone, and a
-//! second VPC with one subnet that gives out no public addresses.
+//! Each region has the default VPC with a public subnet in each zone, and a second VPC with one
+//! subnet that assigns no public addresses.
 
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use super::failure::{Failure, Outcome};
 use super::input::{Pages, filtered, page, text, texts};
 use super::network::zone_id;
 
-/// Filters of instance types by the place in their records that they look at.
+/// Filters of instance types, each with the field of the record that it is compared with.
 const TYPE_FILTERS: [(&str, &str); 40] = [
     ("auto-recovery-supported", "/AutoRecoverySupported"),
     ("bare-metal", "/BareMetal"),

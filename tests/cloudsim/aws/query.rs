@@ -1,5 +1,5 @@
 //! Reading requests of the `ec2` and `query` protocols: a form whose dotted
-//! names are a tree, read with the service model beside it.
+//! names are a tree, read by the service model.
 //!
 //! Whatever the model does not have is a problem, and each problem fails the
 //! test that made the request: the real service would refuse it, or worse,
@@ -27,16 +27,16 @@ pub enum Dialect {
 pub struct Decoded {
     /// The parameters.
     pub input: Value,
-    /// Each deviation from the model, in words.
+    /// Each deviation from the model, as text.
     pub problems: Vec<Problem>,
 }
 
 /// One deviation from the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What kind it is; decides the service's error code.
+    /// Its kind, which decides the service's error code.
     pub kind: ProblemKind,
-    /// In words.
+    /// Its description.
     pub text: String,
 }
 
@@ -45,7 +45,7 @@ pub struct Problem {
 pub enum ProblemKind {
     /// A parameter that the model does not have.
     Unknown,
-    /// A required one that is not there.
+    /// A required one that is missing.
     Missing,
     /// One of a wrong type or value.
     Malformed,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::catalogue::{Device, InstanceType, Quota};
 
 impl InstanceType {
-    /// How many network cards it has, and what one of them does.
+    /// How many network cards it has, and the performance of one of them.
     fn cards(&self) -> (u32, &'static str) {
         match self.name {
             "p5.48xlarge" => (32, "100 Gigabit"),

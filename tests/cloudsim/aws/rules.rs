@@ -12,9 +12,9 @@ use super::groups;
 use super::input::{int, list, needed, tag_set, text};
 use super::network::default_vpc;
 
-/// What rules are put together by.
+/// The fields in which rules of one permission are equal.
 const KEYS: [&str; 3] = ["IpProtocol", "FromPort", "ToPort"];
-/// The kinds of sources. Clients expect each of them, with nothing in it too.
+/// The kinds of sources. Clients expect each of them, also when it is empty.
 const SOURCES: [&str; 4] = ["UserIdGroupPairs", "IpRanges", "Ipv6Ranges", "PrefixListIds"];
 
 /// The permissions that a request names: in a list, or a single one by its own parameters.
@@ -135,7 +135,7 @@ fn source(rule: &Value) -> Option<(&'static str, &Value)> {
         .find_map(|kind| Some((kind, list(rule, kind).first()?)))
 }
 
-/// What a rule is, whatever is said about it.
+/// The parts of a rule that identify it, without its description.
 fn identity(rule: &Value) -> Value {
     let mut plain = rule.clone();
     for kind in SOURCES {

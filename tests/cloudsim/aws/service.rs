@@ -1,5 +1,4 @@
-//! The four services at one address, the operations that are simulated, and
-//! what each does to the world.
+//! The four services at one address, the operations that are simulated, and the effect of each.
 
 use super::model::{Model, Models};
 use super::query::{self, Decoded, Dialect};
@@ -16,11 +15,11 @@ pub enum Service {
     Ssm,
     /// The price list.
     Pricing,
-    /// Who am I.
+    /// The caller's identity.
     Sts,
 }
 
-/// How a service speaks.
+/// The protocol of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// Form in, XML out.
@@ -30,7 +29,7 @@ pub enum Wire {
 }
 
 impl Service {
-    /// How it speaks.
+    /// Its protocol.
     pub fn wire(self) -> Wire {
         match self {
             Self::Ec2 => Wire::Form(Dialect::Ec2),

@@ -1,5 +1,5 @@
-//! Signature version 4, checked for real with the account's secret: a client
-//! that signs wrongly does not get in, and one whose clock is off is told so.
+//! Signature version 4, checked with the account's secret: wrong signatures are refused, and so are
+//! clients whose clock is off, with a message that says so.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 /// How far a request's clock may be off.
 const SKEW_SECONDS: i64 = 300;
 
-/// What is signed.
+/// The signed parts of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Signed<'a> {
     /// The method, in capitals.
@@ -45,7 +45,7 @@ pub enum Refusal {
     Missing,
     /// It cannot be read.
     Incomplete(String),
-    /// Nobody has this access key.
+    /// No account has this access key.
     UnknownKey,
     /// The session token is wrong, or missing, or there should be none.
     Token,
@@ -64,8 +64,7 @@ pub struct Secret {
     pub token: Option<String>,
 }
 
-/// Reads the scope of a signature without believing it, to know who should be
-/// asked about it.
+/// Reads the scope of a signature without checking it, to find the account that can check it.
 pub fn scope(headers: &BTreeMap<String, String>) -> Result<Scope, Refusal> {
     Ok(parse(headers)?.scope)
 }

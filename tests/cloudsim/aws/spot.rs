@@ -203,8 +203,8 @@ fn find<'a>(context: &'a Context<'_, '_>, ids: &[String]) -> Result<Vec<(&'a str
         .collect())
 }
 
-/// Filters by the place in the description that they look at; what no request here has
-/// finds none.
+/// Filters, each with the field of the description that it is compared with. Filters on fields that
+/// no request here has match nothing.
 const FILTERS: [(&str, &str); 22] = [
     ("availability-zone-group", "/AvailabilityZoneGroup"),
     ("create-time", "/CreateTime"),

@@ -11,10 +11,10 @@ use super::input::{int, list, needed, text};
 use super::{header_map, sigv4};
 use crate::core::account::{Credential, CredentialState};
 
-/// The longest session of a caller that has a role already and takes another one.
+/// The longest session of a caller that assumes a role with the credentials of another one.
 const CHAINED: i64 = 3_600;
 
-/// A role that somebody has taken.
+/// A role that was assumed.
 #[derive(Debug, Clone)]
 pub struct Assumed {
     /// Role and session, as `GetCallerIdentity` has them.
@@ -31,7 +31,7 @@ pub fn name_of_caller(context: &Context<'_, '_>) -> String {
     }
 }
 
-/// The role that the caller has taken.
+/// The role that the caller has assumed.
 fn assumed<'a>(context: &'a Context<'_, '_>) -> Option<&'a Assumed> {
     let scope = sigv4::scope(&header_map(context.visit.request)).ok()?;
     context.state.roles.get(&scope.access_key)
@@ -77,7 +77,7 @@ fn session_name(input: &Value) -> Result<&str, Failure> {
     }
 }
 
-/// Makes credentials of an account for a session of a role. They end by themselves.
+/// Makes credentials of an account for a session of a role. They expire.
 fn issue(
     context: &mut Context<'_, '_>,
     account: &str,

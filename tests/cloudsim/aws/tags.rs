@@ -1,4 +1,4 @@
-//! Tags of what exists already.
+//! Tags of existing machines and resources.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::input::{Pages, check_tag_count, filtered, page, read_tags, texts};
 use super::instances::visible;
 use super::{fleets, parts};
 
-/// What has tags, and where they are.
+/// Something with tags, by where they are kept.
 enum Bearer {
     Machine,
     /// What belongs to this machine.

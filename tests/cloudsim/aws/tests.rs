@@ -1,4 +1,4 @@
-//! Requests by hand, signed, straight into the simulator.
+//! Tests with hand-written, signed requests, passed to the simulator without a socket.
 
 mod boto;
 mod credentials;
@@ -29,7 +29,7 @@ use crate::core::clock::Clock;
 use crate::core::http::Request;
 use crate::core::sim::{Outcome, Sim};
 
-/// The models, or nothing (and a word about it) where the environment has none.
+/// The models; `None`, with a message, where the environment has none.
 pub(super) fn models() -> Option<Arc<Models>> {
     let Some(models) = Models::from_environment() else {
         println!("skipped: SKYWARD_SPECS is not set");
@@ -42,7 +42,7 @@ const ACCOUNT: &str = "123456789012";
 const KEY: &str = "AKIASIMULATED0000001";
 const SECRET: &str = "a secret that nobody else has";
 
-/// Someone with an account, in a region.
+/// A customer with an account, in a region.
 struct Hand {
     sim: Arc<Sim>,
     region: String,
@@ -50,7 +50,7 @@ struct Hand {
     secret: Secret,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug, Clone)]
 struct Reply {
     status: u16,
@@ -283,7 +283,7 @@ impl Hand {
         self.sim.catch_up();
     }
 
-    /// No request of this test was against the description, and no answer.
+    /// Asserts that every request and answer of this test is as described.
     #[track_caller]
     fn judged_clean(&self) {
         assert_eq!(self.sim.violations(), []);

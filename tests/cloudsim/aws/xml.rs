@@ -1,6 +1,6 @@
 //! Writing answers of the `ec2` and `query` protocols by the model's output
-//! shapes. An answer with a member that the model does not have is a mistake of
-//! the simulator, and is said so instead of being sent.
+//! shapes. An answer with a member that the model does not have is a mistake of the simulator, and
+//! is reported instead of being sent.
 
 use std::fmt::Write as _;
 

@@ -1,11 +1,11 @@
-//! Machines that are nothing but a state: reachable as soon as their scripted boot time is over.
+//! Machines that are state in memory alone: reachable as soon as their scripted boot time is over.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::backend::{Backend, Command, Report, Reports, SshWay};
 use crate::core::machine::Endpoint;
 
-/// The back end of wide tests: no machine at all, but an address for each.
+/// The back end of tests with many machines: there are no real ones, but each has an address.
 #[derive(Debug)]
 pub struct Memory {
     reports: Reports,
@@ -13,7 +13,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A back end that tells what it does here.
+    /// A back end that sends its reports to `reports`.
     pub fn new(reports: Reports) -> Self {
         Self {
             reports,

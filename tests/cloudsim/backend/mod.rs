@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::machine::{Endpoint, MachineId};
 
-/// What boots, in words that fit each cloud.
+/// The image and settings that a machine boots with, for every cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
     /// The host name.

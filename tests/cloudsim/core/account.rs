@@ -1,4 +1,4 @@
-//! Customers of a cloud and how they prove who they are.
+//! Customers of a cloud and their credentials.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub type AccountId = String;
 pub struct Account {
     /// The id that the cloud shows (AWS account number, user id).
     pub id: AccountId,
-    /// What proves to be this account.
+    /// The credentials that authenticate it.
     pub credentials: Vec<Credential>,
     /// The highest number of something, by the cloud's own name for it.
     #[serde(default)]
@@ -30,7 +30,7 @@ pub struct Credential {
     pub id: String,
     /// The secret half.
     pub secret: String,
-    /// Whether the cloud still takes it.
+    /// Whether the cloud still accepts it.
     #[serde(default)]
     pub state: CredentialState,
 }
@@ -39,12 +39,12 @@ pub struct Credential {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CredentialState {
-    /// It does.
+    /// It works.
     #[default]
     Valid,
-    /// It was taken back.
+    /// It was revoked.
     Revoked,
-    /// Its time is over.
+    /// It has expired.
     Expired,
     /// It is known, but may do nothing.
     Forbidden,

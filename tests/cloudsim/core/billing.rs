@@ -1,4 +1,4 @@
-//! How a cloud turns time into money: what is charged in which phase, and in which steps.
+//! Billing rules of a cloud: what is charged in which phase, and in which steps.
 
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
@@ -11,7 +11,7 @@ use crate::core::machine::Phase;
 pub struct Billing {
     /// Time is charged in whole steps of this length.
     pub step: SignedDuration,
-    /// A started period costs at least this much time.
+    /// A started period is charged as at least this long.
     pub minimum: SignedDuration,
     /// Whether a machine costs before it runs.
     pub pending: bool,
@@ -76,7 +76,7 @@ pub struct Span {
     pub rate: Decimal,
 }
 
-/// What one machine or resource has cost: periods at a price, without gaps of meaning.
+/// What one machine or resource has cost, as periods at a price.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tab(Vec<Span>);
 

@@ -16,7 +16,7 @@ pub struct Client {
     headers: Vec<(String, String)>,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -42,7 +42,7 @@ impl Reply {
 impl Client {
     /// A client of a base address.
     pub fn new(base: &str) -> Self {
-        // A request that is sent again by itself would hide what the simulator did to it.
+        // An automatic retry would hide what the simulator did to the request.
         let http = Legacy::builder(TokioExecutor::new())
             .retry_canceled_requests(false)
             .build_http();

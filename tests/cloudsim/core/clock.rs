@@ -39,7 +39,7 @@ impl Clock {
         matches!(self.0, Kind::Real)
     }
 
-    /// Moves a manual time forward and says what it is then; a real one is left alone.
+    /// Moves a manual time forward and returns the new time; a real one stays as it is.
     pub fn advance(&self, by: SignedDuration) -> Timestamp {
         if let Kind::Manual(time) = &self.0 {
             time.send_modify(|now| *now = now.saturating_add(by.max(SignedDuration::ZERO)).unwrap_or(*now));
@@ -57,7 +57,7 @@ impl Clock {
                     .ok()
                     .and_then(|time| self.now().checked_add(time).ok())
                     .unwrap_or(Timestamp::MAX);
-                // The sender lives as long as self: an error cannot come.
+                // The sender lives as long as self: there can be no error.
                 let _ = changes.wait_for(|now| *now >= until).await;
             }
         }

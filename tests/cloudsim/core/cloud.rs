@@ -1,4 +1,4 @@
-//! What a cloud's module has to say. See README.md for how one is written.
+//! The interface of a cloud's module. README.md describes how one is written.
 
 use jiff::Timestamp;
 use rust_decimal::Decimal;
@@ -50,13 +50,13 @@ impl Call {
         Self { name, effect }
     }
 
-    /// Whether a rule for these calls means it: a call's name, an effect, or `*`.
+    /// Whether a rule for these calls applies to it. `calls` is a call's name, an effect, or `*`.
     pub fn is_meant_by(&self, calls: &str) -> bool {
         calls == "*" || calls == self.name || calls == self.effect.name()
     }
 }
 
-/// Why a call is refused; each cloud has its own words, headers and status for it.
+/// Why a call is refused; each cloud has its own text, headers and status for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
     /// Too many requests.
@@ -66,21 +66,21 @@ pub enum Refusal {
     },
     /// The cloud fails with this status.
     Server(u16),
-    /// Nothing is left of what was asked for.
+    /// Nothing of the ordered type is left.
     NoCapacity,
     /// A quota is used up.
     Quota(String),
-    /// No money.
+    /// The account has no money.
     Funds,
     /// Wrong credentials.
     Unauthorized,
-    /// Credentials whose time is over.
+    /// Credentials that have expired.
     Expired,
     /// Credentials that may not do this.
     Forbidden,
     /// The official description does not allow this request. It is a violation too.
     Invalid(Vec<String>),
-    /// The request is allowed, and asks for something that is not.
+    /// The request is as described, and asks for something that is not allowed.
     Bad(String),
     /// What it names does not exist.
     NotFound(String),
@@ -90,7 +90,7 @@ pub enum Refusal {
     Answer(Answer),
 }
 
-/// All that answering one call needs.
+/// The context of one call.
 pub struct Visit<'a> {
     /// The world, at the time of the call.
     pub world: &'a mut World,
@@ -106,7 +106,7 @@ pub struct Visit<'a> {
     pub keep: Option<usize>,
     /// The machine or resource that the call is about, for the log.
     pub subject: Option<String>,
-    /// Machines that this call made, on which scripted misfortunes fall.
+    /// Machines that this call made, to which scripted faults apply.
     pub made: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ impl Visit<'_> {
     }
 }
 
-/// Whose a key or client id is, where it still opens everything.
+/// The account of a key or client id that still has all its rights.
 pub fn holder(world: &World, key: Option<&str>) -> Result<AccountId, Refusal> {
     let found = key.and_then(|key| world.credential(key));
     let (account, credential) = found.ok_or(Refusal::Unauthorized)?;
@@ -146,17 +146,17 @@ pub fn holder(world: &World, key: Option<&str>) -> Result<AccountId, Refusal> {
     }
 }
 
-/// One cloud: its HTTP API, in its own words, over a [`World`].
+/// One cloud: its HTTP API over a [`World`].
 ///
 /// For each request the core asks, in this order: [`recognise`](Cloud::recognise) and
 /// [`check`](Cloud::check) (violations are recorded whatever follows), scripted faults that
 /// come before the effect, [`authenticate`](Cloud::authenticate), [`limit`](Cloud::limit),
 /// then [`answer`](Cloud::answer); at last [`finish`](Cloud::finish).
 pub trait Cloud: Send + 'static {
-    /// Its name: the one of the Provider.
+    /// Its name, which is the kind of its Provider.
     fn name(&self) -> &'static str;
 
-    /// How it turns time into money.
+    /// Its billing rules.
     fn billing(&self) -> Billing;
 
     /// Fills the world with what can be rented there by default.
@@ -170,7 +170,7 @@ pub trait Cloud: Send + 'static {
     /// Which call this is.
     fn recognise(&self, request: &Request) -> Option<Call>;
 
-    /// What the official description does not allow in it, in words.
+    /// The deviations of a request from the official description, as texts.
     fn check(&self, request: &Request, call: &Call) -> Vec<String>;
 
     /// The account that asks; `None` for calls that need no credentials.
@@ -190,10 +190,10 @@ pub trait Cloud: Send + 'static {
     /// Carries the call out.
     fn answer(&mut self, visit: &mut Visit<'_>) -> Result<Answer, Refusal>;
 
-    /// A refusal in this cloud's words. `call` is `None` for what it does not know.
+    /// This cloud's answer to a refused request. `call` is `None` for unknown calls.
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer;
 
-    /// Headers that stand on every answer.
+    /// Adds the headers that every answer has.
     fn finish(&mut self, world: &World, request: &Request, answer: &mut Answer) {
         let _ = (world, request, answer);
     }
@@ -204,7 +204,8 @@ pub trait Cloud: Send + 'static {
         Vec::new()
     }
 
-    /// Something happened by itself; see [`Happening`] for what the cloud decides.
+    /// Called when something happens without a request; see [`Happening`] for what the cloud
+    /// decides.
     fn happened(&mut self, world: &mut World, happening: &Happening);
 
     /// A control of this cloud's own, `POST /_sim/cloud/NAME`; `None` when it has none of that name.

@@ -102,7 +102,7 @@ struct OfMachine {
     notice_seconds: i64,
 }
 
-/// Answers a control request.
+/// Carries out a control request.
 pub fn answer(sim: &Sim, request: &Request) -> Answer {
     match control(sim, request) {
         Ok(Some(body)) => Answer::json(200, &body),

@@ -15,7 +15,7 @@ use crate::core::market::Market;
 /// The id of a machine.
 pub type MachineId = String;
 
-/// Where a machine is in its life. Each cloud has its own words for these.
+/// The phase of a machine. Each cloud has its own names for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -33,15 +33,15 @@ pub enum Phase {
     Ended,
 }
 
-/// Why a machine is where it is.
+/// Why a machine is in its phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Somebody asked for it at the API.
+    /// A request at the API.
     Asked,
     /// It halted itself from within.
     Itself,
-    /// The cloud took the spot machine back.
+    /// The cloud reclaimed the spot machine.
     Reclaimed,
     /// Hardware or host was lost.
     Died,
@@ -82,7 +82,7 @@ impl BootPlan {
     }
 }
 
-/// What a client put on a machine to know it again.
+/// The marks by which a client recognises its machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Mark {
     /// Name, host name or label.
@@ -109,7 +109,7 @@ impl Mark {
     }
 }
 
-/// Where SSH of a machine answers.
+/// The SSH endpoint of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The address.
@@ -118,32 +118,32 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// What a cloud says when it makes a machine.
+/// The properties of a machine that a cloud makes.
 #[derive(Clone, Debug)]
 pub struct NewMachine {
     /// Its id.
     pub id: MachineId,
-    /// Whose it is.
+    /// The account that has it.
     pub account: AccountId,
-    /// What the client wrote on it.
+    /// The mark that the client gave it.
     pub mark: Mark,
     /// What was rented.
     pub instance_type: String,
     /// Where.
     pub region: String,
-    /// In which market.
+    /// Its market.
     pub market: Market,
     /// The price of an hour, frozen now.
     pub price: Decimal,
-    /// What the same costs on demand.
+    /// The price of the same on demand.
     pub on_demand_price: Decimal,
     /// The price of an hour of its disk while it is halted.
     pub disk_price: Decimal,
     /// How its boot goes.
     pub plan: BootPlan,
-    /// What boots.
+    /// The image and settings that it boots with.
     pub boot: Boot,
-    /// What only this cloud knows.
+    /// Fields that only this cloud has.
     pub detail: Value,
 }
 
@@ -152,41 +152,41 @@ pub struct NewMachine {
 pub struct Machine {
     /// Its id.
     pub id: MachineId,
-    /// Whose it is.
+    /// The account that has it.
     pub account: AccountId,
-    /// What the client wrote on it.
+    /// The mark that the client gave it.
     pub mark: Mark,
     /// What was rented.
     pub instance_type: String,
     /// Where.
     pub region: String,
-    /// In which market.
+    /// Its market.
     pub market: Market,
     /// The price of an hour.
     pub price: Decimal,
-    /// What the same costs on demand.
+    /// The price of the same on demand.
     pub on_demand_price: Decimal,
     /// The price of an hour of its disk while it is halted.
     pub disk_price: Decimal,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
     /// Why.
     pub cause: Option<Cause>,
     /// Its phases with the time each began.
     pub history: Vec<(Timestamp, Phase)>,
-    /// Until when it will be taken back, once that is decided.
+    /// The time of its reclaim, once that is decided.
     pub reclaim_at: Option<Timestamp>,
     /// When the guest was told of that.
     pub noticed: Option<Timestamp>,
     /// Where SSH answers, once its back end says so.
     pub endpoint: Option<Endpoint>,
-    /// Whether it holds one of the stock of its shelf.
+    /// Whether it counts against the stock of its shelf.
     pub holds_stock: bool,
     /// Whether the scripted boot time is over.
     pub booted: bool,
-    /// What boots.
+    /// The image and settings that it boots with.
     pub boot: Boot,
-    /// What only this cloud knows.
+    /// Fields that only this cloud has.
     pub detail: Value,
     /// What it has cost.
     pub tab: Tab,

@@ -6,14 +6,14 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a machine is paid.
+/// The market on which a machine is rented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Market {
-    /// Kept until given back.
+    /// Kept until the customer deletes it.
     #[default]
     OnDemand,
-    /// Cheaper, and may be taken away.
+    /// Cheaper, and the cloud may reclaim it.
     Spot,
 }
 
@@ -42,7 +42,7 @@ pub struct InstanceType {
     /// Spot price now, when there is a spot market.
     #[serde(default)]
     pub spot: Option<Decimal>,
-    /// What only this cloud knows.
+    /// Fields that only this cloud has.
     #[serde(default)]
     pub detail: Value,
 }
@@ -57,7 +57,7 @@ impl InstanceType {
     }
 }
 
-/// Where something may be in stock.
+/// One place of the stock: a type in a region and market.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shelf {
     /// The type.
@@ -93,7 +93,7 @@ pub enum Left {
 }
 
 impl Stock {
-    /// Says how many there are from now on.
+    /// Sets the number that is left.
     pub fn set(&mut self, shelf: Shelf, left: Left) {
         self.0.insert(shelf, left);
     }

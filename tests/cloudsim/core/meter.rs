@@ -1,4 +1,4 @@
-//! The judge: what costs money now, what everything cost, and what was made twice.
+//! Answers for tests: what costs money now, what everything cost, and what was made twice.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Line {
     pub id: String,
     /// `machine`, or the kind of the resource.
     pub kind: String,
-    /// What the client called it.
+    /// The name that the client gave it.
     pub name: String,
     /// The amount.
     pub amount: Decimal,
@@ -122,7 +122,7 @@ impl<'a> Meter<'a> {
         by_mark
     }
 
-    /// All that exists in an account besides machines: what a client made and did not return.
+    /// All resources of an account besides machines: what a client made and did not delete.
     pub fn leftovers(&self, account: &str) -> Vec<&'a Resource> {
         self.0
             .resources

@@ -1,4 +1,4 @@
-//! What all clouds share: time, machines, money, faults and the record of what was asked.
+//! Parts that all clouds share: time, machines, money, faults and the log of requests.
 
 pub mod account;
 pub mod billing;

@@ -1,4 +1,4 @@
-//! What was asked of a cloud, and what should not have been.
+//! Records of the requests to a cloud, and of the ones that its description does not allow.
 
 use jiff::Timestamp;
 use serde::Serialize;

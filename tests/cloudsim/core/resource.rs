@@ -18,7 +18,7 @@ pub struct Resource {
     pub id: String,
     /// What it is: `ssh-key`, `script`, `security-group`, `launch-template`, `volume`, …
     pub kind: &'static str,
-    /// Whose it is.
+    /// The account that has it.
     pub account: AccountId,
     /// Its name.
     pub name: String,
@@ -28,11 +28,11 @@ pub struct Resource {
     pub created: Timestamp,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
-    /// All else, in the cloud's own words.
+    /// All other fields, with the cloud's own names.
     pub detail: Value,
     /// What it has cost.
     pub tab: Tab,
-    /// When it went; it is kept for the bill.
+    /// When it was deleted; the record is kept for the bill.
     pub ended: Option<Timestamp>,
 }
 
@@ -57,7 +57,7 @@ impl World {
         self.resources.insert(resource.id.clone(), resource);
     }
 
-    /// A resource with nothing but its identity, made now; not yet in the world.
+    /// A new resource without tags and details, not yet added to the world.
     pub fn new_resource(&self, id: &str, kind: &'static str, account: &str, name: &str) -> Resource {
         Resource {
             id: id.to_owned(),

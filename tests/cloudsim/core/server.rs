@@ -18,7 +18,7 @@ use crate::core::control;
 use crate::core::http::{Answer, Request, decode_form};
 use crate::core::sim::{Outcome, Sim};
 
-/// No client of ours sends more.
+/// Largest body of a request: our clients send no more.
 const BODY: usize = 16 << 20;
 
 /// The connection is to be cut without an answer.

@@ -14,10 +14,10 @@ use crate::core::meter::Meter;
 use crate::core::record::{Entry, Violation};
 use crate::core::world::{Happening, World};
 
-/// Requests that are remembered. Campaigns make more; what tests look at is recent.
+/// Number of requests that are remembered. Campaigns make more, but tests look at recent ones only.
 const LOG: usize = 100_000;
 
-/// What a client gets.
+/// The answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// An answer.
@@ -81,7 +81,7 @@ impl Sim {
         &self.clock
     }
 
-    /// Reads or changes the world, after everything due has happened.
+    /// Reads or changes the world, after all due events.
     pub fn world<R>(&self, look: impl FnOnce(&mut World) -> R) -> R {
         let mut inner = self.caught_up();
         let result = look(&mut inner.world);
@@ -89,7 +89,7 @@ impl Sim {
         result
     }
 
-    /// Asks the meter, after everything due has happened.
+    /// Asks the meter, after all due events.
     pub fn meter<R>(&self, ask: impl FnOnce(&Meter<'_>) -> R) -> R {
         let inner = self.caught_up();
         ask(&Meter::new(&inner.world))
@@ -126,8 +126,8 @@ impl Sim {
         self.lock().mistakes.clone()
     }
 
-    /// All that should make a test fail, in words: requests that are not described, answers of
-    /// ours that are not, and scripted faults that never struck.
+    /// All that should make a test fail, as texts: requests and answers of ours that are not
+    /// described, and scripted faults that never struck.
     pub fn complaints(&self) -> Vec<String> {
         let of = |kind: &str, all: Vec<Violation>| -> Vec<String> {
             all.into_iter()
@@ -176,7 +176,7 @@ impl Sim {
         result
     }
 
-    /// Lets everything happen that is due.
+    /// Carries out all that is due.
     pub fn catch_up(&self) {
         drop(self.caught_up());
     }
@@ -267,7 +267,7 @@ impl Sim {
         inner
     }
 
-    /// Lets happen what is due, and gives the back end its orders, until nothing is left.
+    /// Carries out what is due, and gives the back end its orders, until nothing is left.
     fn settle(&self, inner: &mut Inner) {
         let now = self.clock.now();
         loop {
@@ -368,7 +368,7 @@ impl Inner {
         }
     }
 
-    /// What was scripted to befall the machines that a call made.
+    /// Applies the scripted fault to the machines that a call made.
     fn misfortune(&mut self, made: &[String], fault: &Fault) {
         for id in made {
             match fault {

@@ -17,10 +17,10 @@ use crate::core::cloud::Cloud;
 use crate::core::server;
 use crate::core::sim::Sim;
 
-/// How often a cloud on the real clock looks what is due, without a request.
+/// How often a cloud on the real clock carries out what is due, without a request.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What a back end is made for.
+/// The cloud that a back end is made for.
 #[derive(Debug)]
 pub struct Site {
     /// The cloud.
@@ -185,7 +185,7 @@ impl Simulator {
         &self.clock
     }
 
-    /// Moves the manual clock, and lets happen what is due then.
+    /// Moves the manual clock, and carries out what is due then.
     pub fn advance(&self, seconds: i64) {
         self.clock.advance(SignedDuration::from_secs(seconds));
         for (sim, _) in self.clouds.values() {

@@ -1,4 +1,4 @@
-//! The core through its doors: the world, and the controls of another process.
+//! Tests of the core by its public interfaces: the world, and the controls for another process.
 
 mod controls;
 mod worlds;

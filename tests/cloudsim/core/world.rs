@@ -1,4 +1,4 @@
-//! Everything there is at one cloud, and what time does to it.
+//! The state of one cloud, and its changes as time passes.
 //!
 //! The world knows no API. Clouds change it through its methods; what is due later (a boot
 //! that ends, a reclaim) waits in a queue and happens at its own time, so that a jump of
@@ -26,7 +26,7 @@ pub struct Lag {
     pub ended: SignedDuration,
 }
 
-/// Something that happened by itself; the cloud says what follows from it there.
+/// An event that no request caused; each cloud decides what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// The machine runs and can be reached.
@@ -77,7 +77,7 @@ pub struct World {
     pub machines: BTreeMap<MachineId, Machine>,
     /// All else that clients make, by id.
     pub resources: BTreeMap<String, Resource>,
-    /// How boots go that nobody scripted.
+    /// How boots go that no test scripted.
     pub boot: BootPlan,
     /// How long the end of a machine takes.
     pub end_takes: SignedDuration,
@@ -149,8 +149,8 @@ impl World {
             .filter(move |machine| machine.account == account)
     }
 
-    /// What a list shows of a machine now: `None` while it is not listed yet, else its phase
-    /// as far as the list knows (`Ended` included: whether to show those is the cloud's say).
+    /// The phase that lists show of a machine now, `None` while it is not listed yet. `Ended` is
+    /// included: each cloud decides whether to show ended machines.
     pub fn listed(&self, machine: &Machine) -> Option<Phase> {
         if machine
             .created()

@@ -1,4 +1,4 @@
-//! What can be rented, and where some is left.
+//! The instance types, and the regions that have some left.
 
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;

@@ -1,4 +1,4 @@
-//! Instances: launch, list, get, terminate, and the words for where they are.
+//! Instances: launch, list, get, terminate, and their statuses.
 
 use jiff::SignedDuration;
 use serde::Deserialize;
@@ -46,7 +46,7 @@ pub(super) struct Launch {
     tags: Vec<Tag>,
 }
 
-/// An image: one of both.
+/// An image, by its id or by its family: exactly one of them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Image {

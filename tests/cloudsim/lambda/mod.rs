@@ -1,7 +1,7 @@
 //! Lambda Cloud: REST with one key, virtual machines, on demand only.
 //!
-//! Written from `providers/lambda.md` and the description `lambda.json`. Where what is done
-//! here comes from:
+//! Written from `providers/lambda.md` and the description `lambda.json`. The facts it simulates,
+//! and where:
 //!
 //! | fact | where |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Stories with requests by hand, as the facts describe them.
+//! Tests with hand-written requests, after the facts about the cloud.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -17,7 +17,7 @@ use crate::core::http::Answer;
 use crate::core::machine::{Machine, Phase};
 use crate::core::resource::Resource;
 
-/// More buckets than anybody reads: beyond it, an answer would take for ever.
+/// Most buckets of an answer: more would take too long.
 const MOST: usize = 20_000;
 
 /// A bucket: its begin and its end.
@@ -191,7 +191,7 @@ fn period((from, to): Bucket) -> Value {
     json!({"startTime": from.to_string(), "endTime": to.to_string()})
 }
 
-/// The question as it was understood.
+/// The query as it was understood.
 fn query(visit: &Visit<'_>, buckets: &[Bucket], filter: &str) -> Value {
     let now = visit.now();
     let from = buckets.first().map_or(now, |(from, _)| *from);
@@ -307,7 +307,7 @@ impl Runpod {
         Ok(answer(records, query, unique, totals.of_cluster()))
     }
 
-    /// All that is simulated; the rest is nought.
+    /// The costs of all that is simulated; other amounts are zero.
     pub(super) fn bill_all(&self, visit: &Visit<'_>) -> Result<Answer, Refusal> {
         let buckets = buckets(visit)?;
         let (mut records, mut totals) = (Vec::new(), Family::default());

@@ -157,8 +157,8 @@ pub(super) fn graphql(field: &str) -> Call {
         })
 }
 
-/// What RunPod has and this simulator leaves out, most of it serverless, which this project
-/// does not use: such calls are told apart from calls that RunPod does not have either.
+/// Calls that RunPod has and this simulator leaves out, most of them serverless, which this project
+/// does not use. They are told apart from calls that RunPod does not have either.
 pub(super) fn is_left_out(request: &Request) -> bool {
     let parts = request.segments();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -28,7 +28,7 @@ pub(super) struct Cluster {
     created: Timestamp,
 }
 
-/// A cluster that somebody wants.
+/// The order of a cluster.
 #[derive(Debug)]
 pub(super) struct NewCluster {
     pub(super) name: String,

@@ -11,7 +11,7 @@ use super::{Runpod, catalogue, problem};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 
-/// What changes: what is not given stays.
+/// The changes; a field that is not given stays as it is.
 #[derive(Debug, Default)]
 pub(super) struct Edit {
     pub(super) name: Option<String>,
@@ -46,7 +46,7 @@ impl Edit {
         self
     }
 
-    /// What nobody may change so.
+    /// Refuses changes that RunPod does not allow.
     fn check(&self, pod: &Extra, place: &str) -> Result<(), Refusal> {
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
         let order = &pod.order;

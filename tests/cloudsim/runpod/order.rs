@@ -1,4 +1,4 @@
-//! Renting a pod, whichever API asked for it.
+//! Rental of a pod, by any of the APIs.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::core::cloud::{Refusal, Visit};
 use crate::core::machine::{Mark, NewMachine};
 use crate::core::market::{InstanceType, Market, Shelf};
 
-/// What somebody wants to rent.
+/// The order of a pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
     pub(super) name: String,
@@ -36,7 +36,7 @@ pub(super) struct Order {
     pub(super) is_cpu: bool,
     pub(super) tiers: Vec<Tier>,
     pub(super) places: Vec<String>,
-    /// Codes; empty where any will do.
+    /// Country codes; empty for any country.
     pub(super) countries: Vec<String>,
     pub(super) exact_cuda: Vec<String>,
     pub(super) least_cuda: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct Order {
     /// Without it a COMMUNITY pod has no direct SSH.
     pub(super) public_ip: bool,
     pub(super) global_networking: bool,
-    /// What one GPU may cost at spot; `None` for on demand.
+    /// The bid for one GPU; `None` for on demand.
     pub(super) bid: Option<Decimal>,
     /// The most that one GPU may cost.
     pub(super) ceiling: Option<Decimal>,
@@ -66,11 +66,11 @@ impl Order {
     }
 }
 
-/// What ids are made of.
+/// The characters of ids.
 pub(super) const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 impl Runpod {
-    /// Rents it, or says why not.
+    /// Rents it, or refuses.
     pub(super) fn rent(&mut self, visit: &mut Visit<'_>, order: &Order) -> Result<String, Refusal> {
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
         let Some(hardware) = visit.world.types.get(&order.hardware).cloned() else {
@@ -151,7 +151,7 @@ impl Runpod {
         Ok(id)
     }
 
-    /// What boots: images of RunPod start sshd by themselves with `PUBLIC_KEY`; in others
+    /// How it boots: images of RunPod start sshd by themselves with `PUBLIC_KEY`; in others
     /// nothing does unless the command says so.
     pub(super) fn boot(&self, account: &str, order: &Order, id: &str, key: &str) -> Boot {
         let mut env = order.env.clone();

@@ -1,4 +1,4 @@
-//! Pods by REST: create, list, get, actions, delete, and the words for where they are.
+//! Pods by REST: create, list, get, actions, delete, and their statuses.
 
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
@@ -14,12 +14,12 @@ use crate::core::http::Answer;
 use crate::core::machine::{Cause, Machine, Phase};
 use crate::core::world::World;
 
-/// What only RunPod knows of a pod.
+/// Fields of a pod that only RunPod has.
 #[derive(Debug)]
 pub(super) struct Extra {
     pub(super) order: Order,
     pub(super) tier: Tier,
-    /// Whether it will have a direct way to SSH.
+    /// Whether it will have direct SSH.
     pub(super) direct: bool,
     pub(super) bid: Option<Decimal>,
     pub(super) takes: SignedDuration,
@@ -43,7 +43,7 @@ pub(super) fn status(machine: &Machine, phase: Phase, takes: SignedDuration, now
     }
 }
 
-/// What is wanted of a pod, not what is: RUNNING from the first moment.
+/// The wanted status of a pod, not its actual one: RUNNING from the order on.
 pub(super) fn desired_status(phase: Phase) -> &'static str {
     match phase {
         Phase::Pending | Phase::Running | Phase::Failed => "RUNNING",
@@ -75,14 +75,14 @@ pub(super) fn resume(visit: &mut Visit<'_>, id: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Stops a pod: its disks stay, its GPU is somebody else's.
+/// Stops a pod: its disks stay, its GPU is free for others.
 pub(super) fn stop(world: &mut World, id: &str) {
     world.halt(id, Cause::Asked);
     world.release_stock(id);
 }
 
 impl Runpod {
-    /// Whether an account has a pod of an order like this that nobody has ended.
+    /// Whether an account has a pod whose order meets the condition and which has not been ended.
     pub(super) fn has_pod(&self, world: &World, account: &str, like: impl Fn(&Order) -> bool) -> bool {
         world
             .machines_of(account)

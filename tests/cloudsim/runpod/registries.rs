@@ -9,10 +9,10 @@ use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::world::World;
 
-/// The kind of these among what an account has.
+/// The kind of registry credentials among resources.
 const KIND: &str = "registry-credential";
 
-/// The one that people have stored before anything happens here; it is nobody's leftover.
+/// The credential that each account has from the beginning; it does not count as a leftover.
 pub(super) const STORED: (&str, &str) = ("reg-docker-hub", "docker hub");
 
 fn missing() -> Refusal {
@@ -32,7 +32,7 @@ impl Runpod {
         stored.into_iter().chain(made).collect()
     }
 
-    /// One of them.
+    /// A credential of an account.
     pub(super) fn registry_of(&self, visit: &Visit<'_>, id: &str) -> Result<Value, Refusal> {
         let all = self.registries_of(visit.world, &visit.account);
         all.into_iter()
@@ -55,7 +55,7 @@ impl Runpod {
         Ok(shown(&id, name))
     }
 
-    /// Forgets one, unless a pod pulls its image with it. Templates lose it in silence.
+    /// Deletes one, unless a pod pulls its image with it. Templates lose it without a message.
     pub(super) fn forget_registry(&mut self, visit: &mut Visit<'_>, id: &str) -> Result<(), Refusal> {
         visit.subject = Some(id.to_owned());
         self.registry_of(visit, id)?;

@@ -13,10 +13,10 @@ use crate::core::account::AccountId;
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 
-/// The kind of these among what an account has.
+/// The kind of templates among resources.
 const KIND: &str = "template";
 
-/// GB of a container's disk where nobody says a size.
+/// GB of a container's disk where no size is given.
 pub(super) const DISK: u32 = 20;
 
 /// A template.
@@ -177,7 +177,7 @@ impl Runpod {
             .collect()
     }
 
-    /// Makes one, or puts it in the place of another; says its id.
+    /// Makes one, or replaces another; returns its id.
     pub(super) fn save_template(
         &mut self,
         visit: &mut Visit<'_>,

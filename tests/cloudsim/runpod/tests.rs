@@ -1,4 +1,4 @@
-//! Stories with requests by hand, as the facts describe them.
+//! Tests with hand-written requests, after the facts about the cloud.
 
 mod bids;
 mod billing;

@@ -12,7 +12,7 @@ use crate::core::http::Answer;
 use crate::core::resource::Resource;
 use crate::core::world::World;
 
-/// The kind of these among what an account has.
+/// The kind of network volumes among resources.
 pub(super) const KIND: &str = "network-volume";
 
 /// How many GB one can have.
@@ -83,7 +83,7 @@ pub(super) fn make(visit: &mut Visit<'_>, name: &str, place: &str, size: Size) -
     Ok(id)
 }
 
-/// Names one anew, and makes it larger.
+/// Changes its name, and makes it larger.
 pub(super) fn change(
     visit: &mut Visit<'_>,
     id: &str,

@@ -181,7 +181,7 @@ pub(super) struct UpdateVolume {
     pub(super) size: Option<u32>,
 }
 
-/// Who they are is nothing to a simulator that pulls no images.
+/// Name and password are ignored: the simulator pulls no images.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateRegistry {
@@ -250,7 +250,7 @@ pub(super) struct Keys {
     pub(super) keys: Vec<String>,
 }
 
-/// What our own strict types have against a request.
+/// What is wrong with a request by our own strict types.
 pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
     let result = match call.name {
         "pods.create" => body::<CreatePod>(request).map(drop),

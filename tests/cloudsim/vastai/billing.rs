@@ -1,4 +1,4 @@
-//! The account and its money: what instances cost, what was paid ahead.
+//! The money of the account: costs of instances, and payments in advance.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -289,7 +289,7 @@ const CALLS: [Entry; 57] = [
     entry(Method::GET, "_logs/{}", "logs.download", Read, Used),
 ];
 
-/// Beginnings of paths that the service has and nobody needs who rents instances.
+/// Prefixes of paths that the service has, and that renters of instances do not need.
 const OUTSIDE: [(&str, &str); 32] = [
     ("auth", "keys of the account"),
     ("audit_logs", "logs of the account"),
@@ -325,7 +325,7 @@ const OUTSIDE: [(&str, &str); 32] = [
     ("route", "serverless endpoints"),
 ];
 
-/// What of the service a request is about that is not simulated at all.
+/// The part of the service that a request is about, where it is not simulated at all.
 pub fn outside(request: &Request) -> Option<&'static str> {
     let path = request.path.trim_matches('/');
     let path = ["api/v0/", "api/v1/"]

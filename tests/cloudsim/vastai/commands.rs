@@ -1,4 +1,4 @@
-//! What instances are told to do: commands, logs, copies.
+//! Requests to running instances: commands, logs, copies.
 
 use serde_json::{Map, Value, json};
 
@@ -66,7 +66,7 @@ enum End {
     Local,
     /// An instance, by its id.
     Instance(String),
-    /// Something else that is there.
+    /// Something else that exists.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! What calls work on.
+//! The context of a call.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct State {
     pub market: Market,
     /// Keys that containers carry, with account and instance.
     pub container_keys: BTreeMap<String, (String, String)>,
-    /// Hosts that refuse the next contract with a friendly status.
+    /// Hosts that refuse the next contract with status 200.
     pub refusing: Vec<i64>,
     /// The last number that was given to something.
     pub last_id: i64,
@@ -30,7 +30,7 @@ pub struct State {
     pub results: BTreeMap<String, String>,
 }
 
-/// What calls work on.
+/// The context of a call.
 pub struct Context<'a, 'w> {
     /// What is remembered.
     pub state: &'a mut State,

@@ -1,4 +1,4 @@
-//! Taking an offer, changing a contract, ending it.
+//! Contracts: their orders, changes and ends.
 
 use std::str::FromStr as _;
 

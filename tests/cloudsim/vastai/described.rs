@@ -28,7 +28,7 @@ impl Vastai {
         }
     }
 
-    /// What nobody describes in a request, in words.
+    /// The parts of a request that no description has, as texts.
     pub(super) fn undescribed(&self, request: &Request, call: &Call) -> Vec<String> {
         let Some((_, described, _)) = calls::of(request) else {
             return Vec::new();
@@ -121,7 +121,7 @@ impl Vastai {
     }
 }
 
-/// Parameters by which the service's own client says whose things it means; no description has
+/// Parameters by which the service's own client names the owner of objects; no description has
 /// them.
 fn of_the_client(call: &str, name: &str, value: &str) -> bool {
     let whose = matches!(

@@ -1,5 +1,5 @@
-//! Hosts, the slices of them that are offered, and the renters that get them: on-demand
-//! before bids, higher bids before lower ones.
+//! Hosts, their slices on offer, and the order in which renters get them: on-demand before bids,
+//! higher bids before lower ones.
 //!
 //! An offer is a real slice of one machine. It goes when it is taken, and comes
 //! back under another id; ids change now and then by themselves as well.
@@ -16,7 +16,7 @@ const OVERBID_PERCENT: i64 = 101;
 /// After this time a slice that nobody took has a new id.
 pub const ID_LIFETIME: SignedDuration = SignedDuration::from_mins(30);
 
-/// One machine of somebody who rents it out.
+/// One machine that its owner rents out.
 #[derive(Debug, Clone)]
 pub struct Host {
     /// The machine's id.
@@ -91,13 +91,13 @@ pub struct Rental {
     pub ask: Ask,
     /// Dollars an hour for the whole slice, for bids.
     pub bid: Option<Decimal>,
-    /// Whether its owner wants it to run.
+    /// Whether its renter wants it to run.
     pub wanted: bool,
     /// Whether it has its GPUs.
     pub winning: bool,
 }
 
-/// How prices are asked for.
+/// The kind of price that a search asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offering {
     /// Fixed price.
@@ -111,9 +111,9 @@ pub enum Offering {
 pub enum Lookup {
     /// It is on offer.
     Offered(Ask),
-    /// It was, but somebody has it.
+    /// It was on offer, and is rented now.
     Taken(Ask),
-    /// Nobody knows it, or not any more.
+    /// It never was on offer, or was replaced by a new id.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What an order asks for.
+//! Orders of instances.
 
 use std::collections::BTreeMap;
 

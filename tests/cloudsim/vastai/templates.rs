@@ -1,4 +1,4 @@
-//! Templates: what orders that name one leave out.
+//! Templates: settings for orders that name one.
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
@@ -9,9 +9,9 @@ use super::reply::{Failure, Outcome};
 
 /// The kind of templates among resources.
 const TEMPLATE: &str = "template";
-/// What of its template an order carries to the instance.
+/// The field in which an instance keeps its template.
 pub const MARK: &str = "template";
-/// What no change of a template changes.
+/// Fields of a template that cannot be changed.
 const FIXED: [&str; 3] = ["id", "hash_id", "creator_id"];
 
 /// One that Vast.ai itself offers to everybody.

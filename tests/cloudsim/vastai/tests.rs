@@ -1,4 +1,4 @@
-//! Requests by hand, straight into the simulator.
+//! Tests with hand-written requests, passed to the simulator without a socket.
 
 mod bids;
 mod bulk;
@@ -30,7 +30,7 @@ use crate::core::sim::{Outcome, Sim};
 const ACCOUNT: &str = "acme";
 const KEY: &str = "a key of vast";
 
-/// Someone with an account.
+/// A customer with an account.
 struct Hand {
     sim: Arc<Sim>,
     key: String,
@@ -163,7 +163,7 @@ impl Hand {
         self.sim.catch_up();
     }
 
-    /// No request of this test was against the description, and no answer.
+    /// Asserts that every request and answer of this test is as described.
     #[track_caller]
     fn judged_clean(&self) {
         assert_eq!(self.sim.violations(), []);

@@ -17,9 +17,9 @@ use crate::core::resource::Resource;
 
 /// The kind of volumes among resources.
 const VOLUME: &str = "volume";
-/// What the number of an offer has more than that of its host.
+/// Difference between the number of an offer and that of its host.
 const OFFERS: i64 = 50_000_000;
-/// Gigabytes where nobody says how many.
+/// Gigabytes where the order names none.
 const USUAL_SIZE: i64 = 15;
 
 fn volumes<'a>(context: &'a Context<'_, '_>) -> impl Iterator<Item = &'a Resource> {

@@ -1,4 +1,4 @@
-//! `PUT /v1/instances`: what is done to instances that exist.
+//! `PUT /v1/instances`: actions on instances.
 
 use jiff::SignedDuration;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::core::world::World;
 /// After so long, an instance that still provisions can be deleted as well.
 const STUCK: SignedDuration = SignedDuration::from_mins(10);
 
-/// What one instance answered.
+/// The result of an action on one instance.
 enum Done {
     Yes,
     AlreadySo,

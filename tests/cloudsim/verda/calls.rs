@@ -55,7 +55,7 @@ const UNTRANSCRIBED: [&str; 6] = [
     "volume-tags.remove",
 ];
 
-/// Beginnings of paths that Verda has and nobody needs who rents single instances.
+/// Prefixes of paths that Verda has, and that renters of single instances do not need.
 const OUTSIDE: [(&str, &str); 16] = [
     ("audit", "audit logs"),
     ("cluster-availability", "clusters"),
@@ -124,7 +124,7 @@ pub(super) fn of(request: &Request) -> Option<Call> {
     Some(Call::new(name, effect))
 }
 
-/// What of Verda a request is about that is not simulated at all.
+/// The part of Verda that a request is about, where it is not simulated at all.
 pub(super) fn outside(request: &Request) -> Option<&'static str> {
     let segments = request.segments();
     let [version, first, ..] = segments.as_slice() else {

@@ -1,4 +1,4 @@
-//! What can be rented, where, and with which images.
+//! Instance types, locations and images.
 
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;

@@ -1,4 +1,4 @@
-//! Instances: order, list, get, and the words for where they are.
+//! Instances: order, list, get, and their statuses.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::core::machine::{Cause, Machine, Mark, NewMachine, Phase};
 use crate::core::market::Market;
 use crate::core::world::World;
 
-/// What only Verda knows of an instance.
+/// Fields of an instance that only Verda has.
 #[derive(Debug)]
 pub(super) struct Extra {
     pub(super) tags: Vec<Tagged>,

@@ -1,5 +1,5 @@
-//! `POST /v1/volumes`, `PUT /v1/volumes`, `DELETE /v1/volumes/{id}`: what makes, changes and
-//! ends volumes.
+//! `POST /v1/volumes`, `PUT /v1/volumes`, `DELETE /v1/volumes/{id}`: the calls that make, change
+//! and delete volumes.
 //!
 //! Assumed, since no fact says it: one of several that cannot be done refuses all; a volume of
 //! an instance has to be off before its disk is cloned, as before it is attached.
@@ -168,7 +168,8 @@ impl Verda {
         }
     }
 
-    /// Answers with the volume that it made, if any. Whether it may be done was asked before.
+    /// Answers with the volume that it made, if any. The caller has checked that the action is
+    /// allowed.
     fn carry_out(&mut self, visit: &mut Visit<'_>, act: &ActOnVolumes, id: &str) -> Option<String> {
         match act.action {
             VolumeAction::Attach => {

@@ -11,7 +11,8 @@ use crate::core::http::Answer;
 
 /// The most that one thing may have.
 pub(super) const MOST: usize = 10;
-/// Of what ids are made, which fit the 26 characters of the description.
+/// The characters of ids. With its prefix an id has the 26 characters that the description asks
+/// for.
 const LETTERS: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// A tag that something has.

@@ -1,4 +1,4 @@
-//! Volumes: what they are, who has them, what they cost, and how answers show them.
+//! Volumes: their kinds, holders and prices, and how answers show them.
 
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
@@ -36,7 +36,7 @@ pub(super) struct Volume {
     pub(super) tags: Vec<Tagged>,
     pub(super) trashed: Option<Timestamp>,
     pub(super) removed: bool,
-    /// What is done to it, and until when.
+    /// The change under way, and when it ends.
     pub(super) busy: Option<(&'static str, Timestamp)>,
 }
 
@@ -109,7 +109,7 @@ impl Verda {
         id
     }
 
-    /// What a volume costs follows what became of it.
+    /// Sets the price of a volume by its state.
     pub(super) fn charge_volume(&self, world: &mut World, id: &str) {
         if let Some(volume) = self.volumes.get(id) {
             world.charge_resource(id, volume.charged(self.storage_apart));

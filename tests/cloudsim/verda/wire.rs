@@ -108,7 +108,7 @@ impl Kind {
         matches!(self, Self::NvmeShared | Self::HddShared | Self::NvmeSharedCluster)
     }
 
-    /// Whether volumes of this type are made no more.
+    /// Whether no new volumes of this type can be made.
     pub(super) fn is_retired(self) -> bool {
         matches!(self, Self::Hdd | Self::HddShared)
     }
@@ -290,7 +290,7 @@ pub(super) struct DeleteVolume {
     pub(super) is_permanent: bool,
 }
 
-/// What our own strict types have against a request.
+/// What is wrong with a request by our own strict types.
 pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
     let result = match call.name {
         "token" => body::<Grant>(request).map(drop),
@@ -326,7 +326,7 @@ pub(super) fn without_nulls(body: &[u8]) -> Option<Vec<u8>> {
     drop_nulls(&mut value).then(|| value.to_string().into_bytes())
 }
 
-/// Answers whether there were any.
+/// Returns whether there were any.
 fn drop_nulls(value: &mut Value) -> bool {
     match value {
         Value::Object(fields) => {

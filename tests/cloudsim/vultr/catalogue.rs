@@ -1,4 +1,4 @@
-//! What can be rented, and where some is left; the systems that boot; the account.
+//! Plans and the regions that have some left; systems; the account.
 
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;

@@ -1,5 +1,5 @@
-//! Instances and bare metal: lists, states, halts, ends. They differ in their paths and in what
-//! answers tell of them.
+//! Instances and bare metal: lists, states, halts, ends. They differ in their paths and in the
+//! fields of answers.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{daemon::home::Home, log};
 
-/// A log on disk beside all that was ever written to it.
+/// A log on disk, and a copy of everything that was written to it.
 struct Bed {
     writer: LogWriter,
     whole: Vec<u8>,
@@ -69,8 +69,8 @@ impl Bed {
         pieces
     }
 
-    /// What is read is what was printed, with the first quarter, the newest rest, and a gap
-    /// between them that is as large as what is missing.
+    /// Reading gives what was printed: the first quarter, the newest rest, and between them a gap
+    /// of the size of the missing part.
     fn check(&self, from: u64) {
         let length = self.whole.len() as u64;
         assert_eq!(end(&self.folder()), length);
@@ -171,7 +171,7 @@ fn a_reader_sees_no_gap_in_a_log_that_grows_while_it_reads() {
     let mut writer = bed.writer;
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Below the limit, with many files: whatever the reader misses was there.
+        // Below the limit, with many files: every byte that the reader misses was there.
         scope.spawn(|| {
             let record = format!("1 o F {}\n", "y".repeat(93));
             for _ in 0..(1 << 20) / record.len() {

@@ -66,8 +66,8 @@ use crate::{log::Stream, protocol::RunSpec};
 const READ_BYTES: usize = 128 * 1024;
 /// An unfinished line becomes visible after this long.
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
-/// How long output is read after the work and all its descendants are gone. Only somebody who
-/// was handed the pipe from outside could still hold it.
+/// How long output is read after the work and all its descendants are gone. Only a process outside
+/// of the run could still hold the pipe.
 const DRAIN: Duration = Duration::from_secs(2);
 /// More than a verdict takes; allocated before the work can fill the disk.
 const EXIT_BYTES: i64 = 16 * 1024;
@@ -75,11 +75,11 @@ const EXIT_BYTES: i64 = 16 * 1024;
 /// Runs the work of one run to its end. Errors go to standard error, the daemon's log.
 pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Result<()> {
     let _ = setsid();
-    // Whatever the daemon's is: no file or socket of ours is for anybody else.
+    // Set regardless of the daemon's: our files and sockets are private.
     umask(Mode::from_bits_truncate(0o077));
     memory::go_before_the_agent();
     prctl::set_child_subreaper(true)?;
-    // Here and not by the daemon: a child that is given a directory costs the daemon a fork.
+    // Done here, since a child with a directory costs the daemon a fork.
     std::env::set_current_dir("/")?;
     let signals = Signals::listen()?;
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -90,7 +90,8 @@ pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Res
     let exit = ExitFile::allocate(&folder)?;
     let (observed, control) = run(home, &folder, &spec, default_user, signals, control)?;
     exit.write(&verdict::finished(&spec, &observed).encode_to_vec())?;
-    // Its end is the word to look for the verdict, so it must not come before.
+    // The end of the connection tells the daemon to read the verdict, so the verdict is written
+    // before.
     drop(control);
     Ok(())
 }
@@ -194,7 +195,7 @@ struct Shim<'a> {
 }
 
 impl Shim<'_> {
-    /// Until the main process, its descendants and its output are at their end.
+    /// Waits until the main process, its descendants and its output are at their end.
     fn wait(&mut self) -> anyhow::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
         let mut drain_until: Option<Instant> = None;
@@ -318,7 +319,7 @@ impl Shim<'_> {
         self.reap();
     }
 
-    /// Asks the work to end; what happens first is the cause.
+    /// Asks the work to end; the first cause counts.
     fn end(&mut self, cause: Cause, grace: Duration) {
         if self.status.is_some() {
             return;
@@ -423,8 +424,8 @@ impl ExitFile {
         })
     }
 
-    /// Not flushed: it must survive us and the daemon, not the machine; the daemon flushes
-    /// what it makes of it.
+    /// Not flushed: it must survive us and the daemon, not the machine; the daemon flushes its own
+    /// record of the end.
     fn write(mut self, verdict: &[u8]) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         frame::write(verdict, &mut bytes);

@@ -1,5 +1,5 @@
-//! The log of a run while it grows: bounded in size, indifferent to what is in it, and never a
-//! reason for the work to stop. Output that the disk does not take is still read, and counted.
+//! The log of a run while it grows: bounded in size, for any content, and never a reason for the
+//! work to stop. Output that the disk does not take is still read, and counted.
 
 use std::{io, time::Instant};
 
@@ -17,9 +17,9 @@ pub(super) struct Output {
     encoder: Encoder,
     /// Encoded and not written yet; empty between calls.
     buffer: Vec<u8>,
-    /// Output that was never written.
+    /// Bytes of output that were never written.
     lost: u64,
-    /// The disk took no more; from then on nothing is written.
+    /// Whether the disk was full; from then on nothing is written.
     no_room: bool,
     tail: Tail,
     flush_at: Option<Instant>,
@@ -28,12 +28,12 @@ pub(super) struct Output {
 /// The log of an ended run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ended {
-    /// Its size, with what is not kept any more.
+    /// Its size, with the part that is not kept any more.
     pub(super) bytes: u64,
-    /// What of it is not kept any more, and output that was never in it.
+    /// Bytes that are not kept any more, and output that was never written.
     pub(super) dropped: u64,
     pub(super) tail: Vec<u8>,
-    /// Output was lost because the disk was full.
+    /// Whether output was lost because the disk was full.
     pub(super) no_room: bool,
 }
 
@@ -55,7 +55,7 @@ impl Output {
         self.flush_at
     }
 
-    /// Takes what was read from a pipe.
+    /// Takes bytes that were read from a pipe.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], unix_ms: u64) {
         self.tail.push(bytes);
         if self.no_room {
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// Writes unfinished lines, as far as they are.
+    /// Writes unfinished lines.
     pub(super) fn flush(&mut self, unix_ms: u64) {
         self.flush_at = None;
         self.encoder.flush(unix_ms, &mut self.buffer);

@@ -1,5 +1,5 @@
-//! What a run needs before its work can start: a user, a directory, an environment made from
-//! nothing, its sources on disk, and the program with its arguments.
+//! Prepares a run: its user, its directory, an environment made from nothing, its sources on disk,
+//! and the program with its arguments.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
 
-/// The search path where nobody gives another.
+/// The default search path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// A longer description of the cluster is passed in a file: the kernel takes at most 128 KiB
 /// for one variable.
@@ -60,7 +60,7 @@ pub(super) struct Prepared {
     pub(super) working_dir: PathBuf,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) arguments: Vec<String>,
-    /// The program is one that bootstrap put there, on the machine's own disk.
+    /// Whether bootstrap installed the program, on the machine's own disk.
     pub(super) is_own_program: bool,
     /// Added to the message when the program does not start.
     pub(super) hint: &'static str,
@@ -71,7 +71,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// What `exec.rs` is to become.
+    /// The order for `exec.rs`.
     pub(super) fn order(&self) -> exec::Order {
         exec::Order {
             uid: self.user.uid,
@@ -130,7 +130,7 @@ pub(super) fn prepare(
     Ok(prepared)
 }
 
-/// Only root can run work as somebody else: with any other agent all work is its own user's.
+/// Only root can run work as another user: an agent of another user runs all work as itself.
 fn user(own: users::User, spec: &RunSpec, default_user: &str) -> Result<users::User, Failure> {
     let name = if spec.user.is_empty() {
         default_user
@@ -236,8 +236,8 @@ fn module_name(task: &str) -> String {
     format!("task_{name}")
 }
 
-/// The environment, from nothing: least specific first. What the agent itself was started
-/// with, such as a cloud's keys for the machine, is not in it.
+/// The environment, from nothing: least specific first. The agent's own environment, such as a
+/// cloud's keys for the machine, is not in it.
 fn environment(
     home: &Home,
     folder: &RunFolder,
@@ -301,7 +301,7 @@ fn environment(
     Ok(environment)
 }
 
-/// Reads what the function runner wrote.
+/// Reads the function runner's outcome.
 pub(super) fn read_outcome(mut file: &File) -> Option<Outcome> {
     let mut bytes = Vec::new();
     file.rewind().ok()?;

@@ -1,8 +1,7 @@
-//! Signals as something to wait for. They are handled and not blocked, because a child would
-//! inherit what is blocked and nobody between us and the work could undo it. A child inherits what
-//! is ignored too, but not what is handled: so signals that whatever started the agent may
-//! have ignored (a shell does so for what it runs in the background, as does `nohup`) are handled
-//! as well.
+//! Signals as events to wait for. They are handled and not blocked, because a child would inherit
+//! blocked signals and could not undo that before the work starts. A child inherits ignored signals
+//! too, but not handlers: so signals that the agent's starter may have ignored (a shell does so for
+//! its background jobs, as does `nohup`) are handled as well.
 
 use std::{
     io::{self, Read},
@@ -19,7 +18,7 @@ use std::{
 use nix::sys::signal::Signal;
 use signal_hook::{flag, low_level::pipe};
 
-/// Signals that mean nothing to a shim.
+/// Signals that a shim takes and ignores.
 const MEANINGLESS: [Signal; 7] = [
     Signal::SIGQUIT,
     Signal::SIGUSR1,
@@ -30,14 +29,14 @@ const MEANINGLESS: [Signal; 7] = [
     Signal::SIGTTOU,
 ];
 
-/// Children that end, and wishes that we do.
+/// Ends of children, and requests that we end.
 pub(super) struct Signals {
     woken: UnixStream,
     terminate: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// From now on signals are taken here.
+    /// Installs the handlers.
     pub(super) fn listen() -> io::Result<Self> {
         let (woken, waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
@@ -56,7 +55,7 @@ impl Signals {
         Ok(Self { woken, terminate })
     }
 
-    /// Takes what has come; whether somebody asked us to end.
+    /// Takes pending signals; answers whether one asked us to end.
     pub(super) fn take(&mut self) -> bool {
         let mut buffer = [0; 64];
         while matches!(self.woken.read(&mut buffer), Ok(1..)) {}

@@ -1,8 +1,7 @@
-//! The folders of a run that become its user's. Root never uses a name inside of a folder that
-//! a user may write: between any two of our calls the user's processes could exchange what it
-//! names for a link, and what root does to the link it does to what the link leads to. So the
-//! sources are written into a folder that is ours, and the folder is given away last, by its
-//! open handle.
+//! The folders of a run that become its user's. Root never uses a name inside of a folder that a
+//! user may write: between any two of our calls the user's processes could replace the file by a
+//! link, and root would act on the link's target. So the sources are written into a folder that is
+//! ours, and the folder is given away last, by its open handle.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -48,7 +47,7 @@ impl<'a> Sources<'a> {
         Ok(path)
     }
 
-    /// From here on nothing of ours touches what is in it.
+    /// From here on we do not touch its content.
     pub(super) fn hand_over(self) -> io::Result<()> {
         self.folder.map_or(Ok(()), |folder| give(&folder, self.user))
     }
@@ -64,8 +63,8 @@ pub(super) fn make_working_directory(path: &Path, user: &User) -> io::Result<()>
     give(&open_folder(path)?, user)
 }
 
-/// A folder that is ours and empty. What an earlier try left under the name is its user's by
-/// now: it is set aside, and goes with the run.
+/// An empty folder of ours. An earlier try's folder of that name is its user's by now: it is set
+/// aside, and goes with the run.
 fn fresh(path: &Path) -> io::Result<File> {
     let make = || DirBuilder::new().mode(0o700).create(path);
     match make() {
@@ -153,7 +152,7 @@ mod tests {
             assert!(is_root(&path), "it is ours while it is written to");
             sources.hand_over().unwrap();
             assert!(!is_root(&path) && !is_root(&script), "round {round}");
-            // As its user may do from now on.
+            // Its user may do this from now on.
             std::fs::remove_file(&script).unwrap();
             symlink(&treasure, &script).unwrap();
         }

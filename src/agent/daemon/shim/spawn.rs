@@ -1,7 +1,7 @@
 //! From the prepared run to the process of the work. Two ways, with the same outcome: the short
 //! one starts the program at once, the long one goes through our helper (`exec.rs`), which can
-//! do more, can be waited for with a deadline, and finds words for what goes wrong. Whatever
-//! the short way does not manage is tried the long way.
+//! do more, can be waited for with a deadline, and finds words for what goes wrong. Where the short
+//! way fails the long one is tried.
 
 use std::{
     io::{self, Read, Write},
@@ -72,7 +72,7 @@ fn output(choice: &str) -> Stdio {
 /// The short way, where it is the same as the long one.
 fn directly(prepared: &Prepared, spec: &RunSpec) -> Option<Work> {
     let (program, arguments) = prepared.arguments.split_first()?;
-    // What a Task names may lie on a mount that hangs; only the helper can be given up.
+    // A Task's path may lie on a hanging mount; only the helper can be given up.
     let is_local = spec.working_dir.is_empty()
         && !spec.env.contains_key("PATH")
         && (!program.contains('/') || prepared.is_own_program);
@@ -107,7 +107,7 @@ fn through_helper(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> 
     let child = command.spawn()?;
     drop(command);
     let work = Work::of(child);
-    // A helper that is gone by now did not end well; how it ended says its status.
+    // A helper that is gone by now has failed; its status says how.
     let _ = ours
         .write_all(&order)
         .and_then(|()| ours.shutdown(Shutdown::Write));

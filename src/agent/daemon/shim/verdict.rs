@@ -1,5 +1,5 @@
-//! What to say about the end of a run: a pure function of what the shim saw. The texts are
-//! read by the person who wrote the Task.
+//! The verdict about the end of a run: a pure function of the shim's observations. Its texts are
+//! for the author of the Task.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ pub(super) const DEFAULT_RESULT_LIMIT: u64 = 256 * 1024 * 1024;
 const KILLED: i32 = nix::libc::SIGKILL;
 const KILLED_IN_A_SHELL: i32 = 128 + KILLED;
 
-/// Why we ended it.
+/// Why we ended the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     TimedOut,
@@ -50,16 +50,16 @@ pub(super) enum OutcomeEnding {
 pub(super) struct Observed {
     pub(super) started_ms: u64,
     pub(super) finished_ms: u64,
-    /// It did not start.
+    /// Why it did not start.
     pub(super) failure: Option<Failure>,
     pub(super) status: Option<Status>,
     pub(super) cause: Option<Cause>,
-    /// SIGTERM was not enough.
+    /// Whether SIGKILL was needed.
     pub(super) killed: bool,
     pub(super) output: Ended,
     pub(super) outcome: Option<Outcome>,
     pub(super) result_bytes: Option<u64>,
-    /// A disk that it wrote to was full at the end.
+    /// Whether a disk that it wrote to was full at the end.
     pub(super) no_room: bool,
     /// Processes that the kernel killed for want of memory while it ran, here or beside it.
     pub(super) memory_kills: u64,
@@ -162,7 +162,7 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
             };
             (Ending::Exited, message.to_owned())
         }
-        // What a shell says of a program of its that was killed.
+        // A shell's exit code for a killed program.
         Some(Status::Exited(code @ KILLED_IN_A_SHELL)) if observed.memory_kills > 0 => (
             Ending::OutOfMemory,
             out_of_memory(&format!("it exited with code {code}")),
@@ -202,7 +202,8 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
     }
 }
 
-/// For work that ended so while the kernel killed for want of memory, or whose watcher did.
+/// The message for work that ended so, or whose watcher did, while the kernel killed for want of
+/// memory.
 pub(in super::super) fn out_of_memory(how: &str) -> String {
     format!(
         "{how}: the machine ran out of memory, and the kernel killed what used most of it. Ask for more memory, or use less"
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(judged(Status::Signaled(9), 0).0, Ending::Signaled);
         assert_eq!(judged(Status::Exited(137), 0).0, Ending::Exited);
         assert_eq!(judged(Status::Signaled(15), 1).0, Ending::Signaled);
-        // A neighbour's, or that of a program whose end it took well.
+        // The kill of a neighbour, or of a child whose end the program handled.
         assert_eq!(judged(Status::Exited(0), 1), (Ending::Exited, String::new()));
         let (ending, message) = judged(Status::Exited(1), 1);
         assert_eq!(ending, Ending::Exited);

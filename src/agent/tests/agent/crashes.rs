@@ -1,4 +1,4 @@
-//! Whatever is killed, no exit code is lost, nothing runs twice and nothing stays behind.
+//! After any kill no exit code is lost, no run starts twice and no process stays behind.
 
 use std::{
     io::Read,
@@ -149,8 +149,8 @@ async fn nothing_outlives_a_run() {
     .await;
 }
 
-/// The daemon looks for the verdict when the connection ends; if it were not there yet, every
-/// run would take a pause longer.
+/// The daemon looks for the verdict when the connection ends; if the verdict were not there yet,
+/// every run would take a pause longer.
 #[test]
 fn the_verdict_is_there_when_the_connection_to_the_shim_ends() {
     let home = tempfile::tempdir().unwrap();

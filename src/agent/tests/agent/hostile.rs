@@ -1,4 +1,4 @@
-//! Tasks that take the machine for themselves: the agent and the other runs go on.
+//! Tasks that use up the machine: the agent and the other runs go on.
 
 use skyward_agent::{
     log,
@@ -51,7 +51,7 @@ async fn a_fork_bomb_ends_with_its_timeout() {
         return;
     }
     let mut machine = Machine::start_with(&["--user", "nobody"]).await;
-    // A small one: this machine has other things to do. Half of it leaves group and session.
+    // A small bomb, for the sake of this machine. Half of it leaves group and session.
     let script = "ulimit -u 200; bomb() { bomb | setsid bash -c 'while :; do sleep 86421 & done' & bomb; }; bomb; sleep 86421";
     machine
         .begin(RunSpec {

@@ -1,4 +1,4 @@
-//! A home of its own with a real daemon in it, and the questions the tests ask it.
+//! A home of its own with a real daemon in it, and the calls of the tests.
 
 use std::{
     collections::BTreeSet,
@@ -49,14 +49,14 @@ impl Machine {
         Self::start_as("daemon", arguments).await
     }
 
-    /// As a machine has it: with a supervisor, to which comes what loses its watcher.
+    /// As on a machine: with a supervisor, the parent of processes that lose their watcher.
     pub(crate) async fn start_supervised(arguments: &[&str]) -> Self {
         Self::start_as("supervise", arguments).await
     }
 
     async fn start_as(role: &'static str, arguments: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("skyward").tempdir().unwrap();
-        // The users that work runs as must get through.
+        // The users of runs must be able to enter.
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let daemon = spawn(role, folder.path(), &arguments);
@@ -71,7 +71,7 @@ impl Machine {
         }
     }
 
-    /// One with a small disk of its own; `None` where we may not mount one.
+    /// A machine with a small disk of its own; `None` where we may not mount one.
     pub(crate) async fn start_on_small_disk(size: &str) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("skyward").tempdir().unwrap();
         let options = format!("size={size},mode=755");
@@ -107,7 +107,7 @@ impl Machine {
         self.daemon.as_ref().unwrap().id()
     }
 
-    /// The daemon dies without a chance to do anything.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill_daemon(&mut self) {
         let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
@@ -143,7 +143,7 @@ impl Machine {
         self.agent.stop(request).await.map(tonic::Response::into_inner)
     }
 
-    /// Starts it and waits for its end.
+    /// Starts a run and waits for its end.
     pub(crate) async fn run(&mut self, spec: RunSpec) -> Finished {
         let run_id = spec.run_id.clone();
         self.begin(spec).await;
@@ -199,7 +199,7 @@ impl Machine {
         self.ask_for_log(run_id, offset, follow, true).await
     }
 
-    /// As a controller asks that is older than gaps in logs.
+    /// Reads a log like a controller from before gaps.
     pub(crate) async fn read_log_without_gaps(&mut self, run_id: &str, offset: u64) -> Streaming<Chunk> {
         self.ask_for_log(run_id, offset, false, false).await
     }
@@ -214,7 +214,7 @@ impl Machine {
         self.agent.read_log(request).await.unwrap().into_inner()
     }
 
-    /// Until a run has printed something.
+    /// Waits until a run has printed something.
     pub(crate) async fn printed(&self, run_id: &str) {
         let log = self.run_folder(run_id).join("log");
         until("the work prints", || {
@@ -286,7 +286,7 @@ pub(crate) async fn reach(home: &Home) -> AgentClient<Channel> {
     panic!("the agent does not answer");
 }
 
-/// Waits until something holds.
+/// Waits for a condition.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

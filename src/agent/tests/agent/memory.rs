@@ -1,4 +1,4 @@
-//! Which process goes first when memory runs out, and what is said about it.
+//! Which process the kernel kills first when memory runs out, and the messages about it.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,7 @@ async fn a_watcher_that_its_run_cannot_have_killed_is_an_interruption_or_a_want_
         return;
     }
     let mut machine = Machine::start_supervised(&["--user", "nobody"]).await;
-    // One that takes the mark of its run off and leaves its session is found all the same.
+    // A process that removes the mark of its run and leaves its session is found all the same.
     let script = "env -i setsid /bin/sh -c 'exec sleep 86432' & echo there; sleep 86432";
     for (run_id, later, expected) in [
         ("no-kill", "oom_kill 2\n", Ending::Interrupted),
@@ -85,7 +85,7 @@ async fn a_watcher_that_its_run_cannot_have_killed_is_an_interruption_or_a_want_
         assert_eq!(finished.log_tail, b"there\n");
         assert!(processes_with("86432").into_iter().all(|pid| !is_alive(pid)));
     }
-    // What shares the agent's user may have killed it.
+    // Work that shares the agent's user may have killed the watcher.
     let own = RunSpec {
         user: "root".into(),
         ..bash("own", script)
@@ -104,7 +104,7 @@ async fn work_whose_death_nobody_can_see_is_no_interruption() {
     if !Uid::effective().is_root() {
         return;
     }
-    // Without a supervisor, what lost its watcher is anybody's child.
+    // Without a supervisor, a process that lost its watcher may have any parent.
     let mut machine = Machine::start_with(&["--user", "nobody"]).await;
     let spec = bash("r", "echo there; sleep 86433");
     let finished = without_its_watcher(&mut machine, spec, 2, "oom_kill 2\n").await;
@@ -126,7 +126,7 @@ impl Group {
             std::fs::create_dir(&folder).ok()?;
             let group = Self(folder);
             std::fs::write(group.0.join(limit), "100M").ok()?;
-            // Only where there is such a thing.
+            // Only where swap is counted.
             let _ = std::fs::write(group.0.join("memory.swap.max"), "0");
             Some(group)
         });
@@ -157,7 +157,7 @@ async fn work_that_takes_all_memory_is_killed_alone_and_that_is_said() {
     machine.printed("other").await;
     for (run_id, argv) in [
         ("itself", vec!["python3", "-c", hungry]),
-        // Its shell lives on and says so.
+        // Its shell survives and reports it.
         (
             "shell",
             vec!["bash", "-c", "python3 -c \"$1\"; exit $?", "-", hungry],

@@ -40,7 +40,7 @@ async fn a_line_of_100_mib_takes_little_memory_and_none_of_it_is_lost() {
     machine.begin(bash("r", &script)).await;
     let shim = parent_of(machine.started("r").await.pid as i32);
     let path = machine.run_folder("r").join("log");
-    // What is not in the file yet is one unfinished record.
+    // Only one unfinished record may be missing in the file.
     until("all is written", || {
         std::fs::metadata(&path).is_ok_and(|log| log.len() >= BYTES as u64)
     })
@@ -99,7 +99,7 @@ async fn a_reader_that_follows_sees_lines_as_they_come_and_then_the_end() {
     );
 }
 
-/// All that is read of a log from an offset on: pieces with their offsets.
+/// Reads a log from an offset on: pieces with their offsets.
 async fn pieces(machine: &mut Machine, offset: u64, follow: bool) -> Vec<(u64, Vec<u8>)> {
     let mut chunks = machine.read_log("r", offset, follow).await;
     let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -174,7 +174,7 @@ async fn of_output_beyond_the_limit_the_first_quarter_and_the_newest_rest_are_ke
     // From within the gap the log goes on behind it.
     let inside = self::pieces(&mut machine, *at - 5, false).await;
     assert_eq!(inside, pieces[1..]);
-    // A controller that knows no gaps gets what stands before it, in order to its end.
+    // A controller that knows no gaps gets the part before the gap and an orderly end.
     let mut chunks = machine.read_log_without_gaps("r", 0).await;
     let mut old = Vec::new();
     while let Some(chunk) = chunks.message().await.unwrap() {
@@ -213,7 +213,7 @@ async fn a_run_that_prints_for_ever_is_followed_behind_gaps_and_fills_no_disk() 
         }
         next = chunk.offset + chunk.data.len() as u64;
         assert!(size_of(&folder) <= LIMIT + LIMIT / 32 + 32 * 1024);
-        // A slow reader: the run has gone on by twice what is kept before it reads again.
+        // A slow reader: the run prints twice the kept size before it reads again.
         let seen = next;
         until("the run prints on", || {
             let names = std::fs::read_dir(folder.join("tail"))

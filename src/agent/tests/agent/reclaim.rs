@@ -1,4 +1,4 @@
-//! What the agent says of a machine that its cloud takes back.
+//! The agent's notice on a machine that its cloud takes back.
 
 use skyward_agent::protocol::{Fact, Reclaim, WatchRequest, fact};
 use tonic::Streaming;

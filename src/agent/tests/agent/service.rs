@@ -1,4 +1,4 @@
-//! What the controller relies on.
+//! The parts of the protocol that the controller relies on.
 
 use std::{
     io::{Read, Write},
@@ -143,7 +143,7 @@ async fn two_watchers_see_the_same_facts_and_a_late_one_only_what_it_has_not_see
         .unwrap()
         .into_inner();
     assert_eq!(late.message().await.unwrap().unwrap(), seen[0][3]);
-    // One that knows of facts this agent never had starts from the beginning.
+    // A client that knows facts which this agent never had starts from the beginning.
     let mut lost = machine
         .agent
         .watch(WatchRequest {
@@ -195,7 +195,7 @@ async fn many_short_runs_take_little_time_each() {
         .into_inner();
     let (mut latencies, mut usual) = (Vec::new(), Vec::new());
     for index in 0..RUNS {
-        // What any process takes just now: others may be at work on this machine.
+        // The cost of any process just now: the machine may be busy.
         let begun = Instant::now();
         Command::new("true").status().unwrap();
         usual.push(begun.elapsed());

@@ -1,4 +1,4 @@
-//! Ends that somebody else decides on.
+//! Runs that are stopped from outside.
 
 use std::time::Instant;
 

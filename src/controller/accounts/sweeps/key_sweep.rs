@@ -35,7 +35,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StoredKey {
     pub(crate) pool_uid: String,
-    /// UID of the Secret itself, so that no other of that name is meant.
+    /// UID of the Secret itself, so that no later Secret of that name is deleted.
     pub(crate) uid: String,
 }
 
@@ -115,7 +115,8 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         .filter_map(|pool| pool.uid())
         .collect();
     if found.iter().any(|key| !wanted.contains(&key.pool_uid)) {
-        // Only then, and past the caches: nothing is deleted because a watch lags.
+        // Pools are listed after the keys, and past the caches: nothing is deleted because a watch
+        // lags.
         let pools: Api<Pool> = Api::all(context.client.clone());
         let pools = in_time(pools.list_metadata(&ListParams::default())).await?;
         wanted.extend(pools.items.iter().filter_map(|pool| pool.metadata.uid.clone()));

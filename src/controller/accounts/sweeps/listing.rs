@@ -1,5 +1,5 @@
-//! What a provider lists of its machines. Where it lists each namespace by itself, a namespace that
-//! refuses says nothing about the others: its machines are unknown, which is not the same as none.
+//! A provider's list of machines. Where each namespace is listed by itself, a refused namespace
+//! says nothing about the others: its machines are unknown, which is not the same as none.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 /// Lists of one provider that are asked for at the same time.
 const AT_ONCE: usize = 8;
 
-/// The machines that were listed, and where that failed.
+/// The listed machines, and the lists that failed.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     /// The machines in the lists that were answered.
@@ -22,7 +22,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Asks for every list; each may take that long.
+    /// Asks for every list, each with that deadline.
     pub(crate) async fn ask(provider: &dyn Provider, scope: &Scope, deadline: Duration) -> Self {
         let mut namespaces: Vec<Option<String>> = provider.namespaces().iter().cloned().map(Some).collect();
         if namespaces.is_empty() {
@@ -60,13 +60,13 @@ impl Listing {
         !self.answered
     }
 
-    /// Whether it tells of all machines of that namespace: one that it does not show is missing.
+    /// Whether it has all machines of that namespace, so that an unlisted one is missing.
     pub(crate) fn covers(&self, namespace: &str) -> bool {
         let is_unknown = |known: &Option<String>| known.as_deref().is_none_or(|name| name == namespace);
         !self.unknown.keys().any(is_unknown)
     }
 
-    /// What is not known, and why; `None` = all is.
+    /// Which lists failed, and why; `None` = none did.
     pub(crate) fn problem(&self) -> Option<String> {
         let each = self.unknown.iter().map(|(namespace, why)| match namespace {
             Some(namespace) => format!("in namespace \"{namespace}\": {why}"),

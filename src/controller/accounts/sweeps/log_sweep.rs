@@ -1,9 +1,9 @@
-//! Deletes what is stored of Pools that are gone: a crash, or a store that did not answer, leaves
-//! it behind when a Pool goes, and so does a finalizer removed by hand.
+//! Deletes stored logs of Pools that are gone: a crash, a store that did not answer, or a finalizer
+//! removed by hand leaves them behind.
 //!
 //! The store is listed first and the Pools afterwards, past the caches, so that a Pool whose first
-//! machine just failed is known; what is young stays. Nothing is deleted while this cluster may
-//! have forgotten Pools.
+//! machine just failed is known; young data stays. Nothing is deleted while this cluster may have
+//! forgotten Pools.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::context::Context;
 const EVERY: Duration = Duration::from_hours(1);
 /// Time between two looks at whether proof of a restore would be known.
 const LOOK: Duration = Duration::from_secs(1);
-/// What is younger may be of a Pool that a list does not show yet.
+/// Younger data may be of a Pool that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
 /// Longest wait for the API server.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -97,7 +97,7 @@ mod tests {
             let text = "log".into();
             store.put_bootstrap_log("team", uid, "m-0-1", text).await.unwrap();
         }
-        // A Task of which something is stored is not looked at here.
+        // Stored data of a Task is not this sweep's.
         store.put_result("task", "task-1-0", "1".into()).await.unwrap();
         let (stored, there) = (
             store.pool_uids().await.unwrap(),

@@ -1,12 +1,11 @@
-//! Finds machines that carry our mark and belong to nothing, and deletes them, also a second
-//! machine of the same record; and wakes Machines whose provider lists something that is not
-//! on record.
+//! Finds machines with our mark and without a record and deletes them, also a second machine of the
+//! same record; and wakes Machines whose provider lists news about them.
 //!
 //! The provider is listed first and our own records are read afterwards: the other way
 //! round, a machine ordered in between would look like an orphan. A machine must be seen
-//! twice, a settle time apart. A list that failed says nothing; where each namespace is listed by
-//! itself, only the namespace whose list failed is unknown. The evidence that a list gives about
-//! this cluster's own memory comes first: [`crate::restore`].
+//! twice, a settle time apart. A failed list says nothing; where each namespace is listed by
+//! itself, only the namespace of the failed list is unknown. A list's evidence about this cluster's
+//! own memory is judged first: [`crate::restore`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,10 +38,10 @@ const DEADLINE: Duration = Duration::from_mins(1);
 /// Orphans of one account that are deleted at the same time.
 const AT_ONCE: usize = 8;
 
-/// Most Pools of strange machines that are looked for in one sweep. Others stay strange: users of
+/// Most Pools of strange machines that one sweep looks up. Further machines stay strange: users of
 /// a namespace can write any mark on their Pods.
 const MOST_TRACED: usize = 200;
-/// How long an ended machine of a Pool that is gone counts.
+/// How long an ended machine of a Pool that is gone counts for the brake.
 const LATELY: Duration = Duration::from_hours(1);
 
 /// What is remembered of one Provider between two sweeps.
@@ -51,7 +50,7 @@ struct SweepMemory {
     sightings: Sightings,
     /// When machines of Pools that are gone were ended, within the last hour.
     ended: Vec<Timestamp>,
-    /// Why it could not be listed; said once.
+    /// Why it could not be listed; logged once.
     problem: Option<String>,
 }
 
@@ -114,7 +113,7 @@ async fn sweep_account(
     if listing.says_nothing() {
         return (memory, EVERY);
     }
-    // Only now, after the list: what was recorded meanwhile is known too.
+    // Read after the list, so that machines recorded meanwhile are known too.
     let records = context.caches.machines.state();
     let read = records.iter().filter_map(|machine| {
         let id = machine.status.as_ref().map(|status| status.id.clone());
@@ -188,7 +187,7 @@ async fn sweep_account(
     }
     let is_clean = listing.problem().is_none() && plan.evidence.orphans.is_empty() && plan.delete.is_empty();
     if context.holds.listed(name, plan.evidence) {
-        // Pools that wait for that record their Machines now.
+        // Pools that waited for the list record their Machines now.
         context.feed.publish(&Change::Provider(name.to_owned()));
     }
     stream::iter(plan.delete)
@@ -205,8 +204,8 @@ async fn sweep_account(
         })
         .await;
     if is_gone && is_clean && context.fleet.used(name, "").total == 0 {
-        // Its Provider was removed by force; its last machine is gone since, and not merely
-        // its last record.
+        // The Provider was removed by force, and its last machine, not merely its last record, is
+        // gone.
         context.providers.remove(name);
     }
     (memory, again)
@@ -245,7 +244,7 @@ async fn trace_pools(
         let key = keys::get(&context.client, &context.config.namespace, &uid);
         match key.await {
             Ok(None) => {}
-            // A key that is damaged is a trace as well.
+            // A damaged key is a trace as well.
             Ok(Some(_)) | Err(keys::Error::Damaged(..)) => {
                 context.holds.had(&uid);
                 remembered.had.insert(uid.clone());
@@ -266,7 +265,7 @@ async fn trace_pools(
     Ok(())
 }
 
-/// Wakes Machines about which the list has news: their own reconcile finds out what it is.
+/// Wakes Machines about which the list has news, for their own reconcile to judge.
 fn wake_changed(context: &Context, provider: &str, listing: &Listing) {
     for machine in context.caches.machines.state() {
         let is_told_of = machine

@@ -1,9 +1,8 @@
-//! Sweeps find what belongs to nothing any more and end it: [`machine_sweep`] machines,
-//! [`resource_sweep`] what machines shared, [`key_sweep`] keys and [`log_sweep`] logs of Pools that
-//! are gone.
+//! Sweeps find orphans and end them: [`machine_sweep`] machines, [`resource_sweep`] shared
+//! resources, [`key_sweep`] keys and [`log_sweep`] logs of Pools that are gone.
 //!
-//! This file keeps a task running for each account, and each by itself: an account that does not answer must
-//! not hold up the others, whose orphans cost money meanwhile.
+//! This file keeps a task of its own running for each account: a silent account must not hold up the others,
+//! whose orphans cost money meanwhile.
 
 pub mod key_sweep;
 mod listing;
@@ -21,13 +20,13 @@ use crate::{
     context::Context,
 };
 
-/// Keeps the task running for each account that there is, until shutdown.
+/// Keeps a task running for each account, until shutdown.
 pub(super) async fn each_until_shutdown<F>(context: &Context, what: &'static str, keep: impl Fn(String) -> F)
 where
     F: Future<Output = String>,
 {
     let names = || context.providers.all().into_keys().collect();
-    // A task that panics begins anew by itself, and remembers nothing.
+    // A task that panics begins anew, without memory.
     let keep = |name: String| {
         let kept = keep(name.clone());
         async move {
@@ -78,9 +77,9 @@ async fn each<F>(
     }
 }
 
-/// Waits so long, or until the account of that name is another one than it was, or gone.
+/// Waits so long, or until the account of that name has changed or is gone.
 pub(super) async fn pause(accounts: &Accounts, name: &str, was: &Origin, wait: Duration) {
-    // Before the look at what it is: no change is missed in between.
+    // Subscribed before the look, so that no change is missed in between.
     let mut changed = accounts.subscribe();
     let is_same = || accounts.get(name).is_some_and(|account| account.origin == *was);
     let is_another = async {

@@ -1,11 +1,11 @@
-//! Returns what machines of a Pool shared at a cloud (keys, security groups, scripts,
-//! volumes, networks) when the Pool is gone and nobody returned it: a finalizer removed by
-//! hand, or a Pool deleted while no operator was installed.
+//! Returns resources that machines of a Pool shared at a cloud (keys, security groups, scripts,
+//! volumes, networks) when the Pool went without returning them: its finalizer was removed by hand,
+//! or it was deleted while no operator was installed.
 //!
-//! The cloud is listed first and the Pools afterwards, so that a Pool that was just made is
-//! known. Things are returned when they were seen twice, a settle time apart, without a
-//! Pool or a Machine of that UID. A list that failed says nothing. Of a Pool that this cluster
-//! has no trace of they stay for a day: it may have forgotten it ([`crate::restore`]).
+//! The cloud is listed first and the Pools afterwards, so that a new Pool is known. Resources are
+//! returned when they were seen twice, a settle time apart, without a Pool or a Machine of that
+//! UID. A failed list says nothing. Resources of a Pool without any trace in this cluster stay for
+//! a day: the cluster may have forgotten the Pool ([`crate::restore`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,16 +25,15 @@ use crate::{accounts::clients::Account, context::Context, keys};
 const EVERY: Duration = Duration::from_mins(10);
 /// Shortest time between two sightings.
 const LEAST_SETTLE: Duration = Duration::from_secs(30);
-/// How long things of a Pool without a trace stay; they cost little.
+/// How long resources of a Pool without a trace stay; they cost little.
 const STRANGE: Duration = Duration::from_hours(24);
 /// Longest wait for a provider.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// When things of each Pool were first seen without it, by its UID.
+/// When resources of each missing Pool were first seen, by the Pool's UID.
 pub(crate) type Sightings = BTreeMap<String, Timestamp>;
 
-/// Pools whose shared things are returned now, with the regions these are in, and Pools to look
-/// at again.
+/// Pools whose shared resources are returned now, with their regions, and Pools to look at again.
 pub(crate) fn plan(
     found: &[Leftover],
     wanted: &BTreeSet<String>,
@@ -70,7 +69,7 @@ pub(crate) async fn run(context: Context) {
 /// Sweeps one account until it is gone.
 async fn keep_swept(context: &Context, name: String) -> String {
     let mut sightings = Sightings::new();
-    // One that was just connected has its machines to tell of first.
+    // An account that was just connected lists its machines first.
     let mut again = EVERY;
     while let Some(account) = context.providers.get(&name) {
         pause(&context.providers, &name, &account.origin, again).await;
@@ -123,7 +122,7 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
         }
         Err(_) => return EVERY,
     };
-    // Only now, after the list: what was made meanwhile is known too.
+    // Read after the list, so that Pools made meanwhile are known too.
     let pools = context.caches.pools.state();
     let machines = context.caches.machines.state();
     let wanted: BTreeSet<String> = pools

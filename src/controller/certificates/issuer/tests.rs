@@ -226,7 +226,7 @@ fn each_process_has_the_keys_that_it_shows_and_no_others_after_an_upgrade_too() 
     let keys = |data: &Data| data.keys().cloned().collect::<Vec<_>>();
     let mut world = World::new();
     world.step();
-    // As the version before had them: all in one Secret.
+    // As an earlier version kept them: all in one Secret.
     let of_controller = std::mem::take(&mut world.secrets.controller);
     world.secrets.apiserver.extend(of_controller);
     let (api, client) = (

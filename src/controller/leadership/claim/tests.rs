@@ -1,5 +1,5 @@
-//! The election, whole, against an API server that has Leases and the one definition; time
-//! is virtual.
+//! The whole election against an API server that has Leases and the one definition; time is
+//! virtual.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +37,7 @@ struct Stored {
     definition: Option<Value>,
     /// Writes of the definition.
     claims: u32,
-    /// Paths of lists: nobody needs one.
+    /// Paths of list requests, of which there must be none.
     lists: Vec<String>,
     /// Writes and reads of these fail.
     down: bool,
@@ -47,7 +47,7 @@ struct Stored {
 struct Server(Arc<Mutex<Stored>>);
 
 impl Server {
-    /// With the definition, unclaimed.
+    /// A server with the definition, unclaimed.
     fn new() -> Self {
         let server = Self::default();
         server.define();
@@ -92,7 +92,7 @@ impl Server {
         Claim::read(text)
     }
 
-    /// Who claims the cluster, and holds the Lease of that claim.
+    /// The namespace that claims the cluster, and the holder of its Lease.
     fn leader(&self) -> Option<(String, String)> {
         let claim = self.claim()?;
         let stored = self.stored();
@@ -315,7 +315,7 @@ async fn another_installation_takes_over_after_four_of_its_own_leases_and_never_
     let second = Process::with(&server, config);
     pass(90).await;
     assert!(!second.leads());
-    // It says that it lasts for ever; its process is dead.
+    // The Lease says that it lasts for ever; its process is dead.
     let held = first.held().await;
     held.die();
     server.stored().leases.get_mut("one").unwrap()["spec"]["leaseDurationSeconds"] = i32::MAX.into();
@@ -328,7 +328,7 @@ async fn another_installation_takes_over_after_four_of_its_own_leases_and_never_
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_or_an_upgrade_in_the_same_namespace_waits_for_nobody() {
-    // As an operator left it that knew of no claim: released, and no claim stands.
+    // As an operator without claims left it: a released Lease, and no claim.
     let server = Server::new();
     server.lease(
         "ours",
@@ -396,7 +396,7 @@ async fn a_claim_that_got_lost_is_its_leaders_whoever_looks_first() {
     let leader = Process::start(&server, "ours", "pod");
     pass(1).await;
     let claim = server.claim();
-    // It looks more often than the leader.
+    // This installation looks more often than the leader.
     let mut config = lease::tests::config("theirs");
     config.lease_duration = Duration::from_secs(3);
     let stands_by = Process::with(&server, config);
@@ -407,7 +407,7 @@ async fn a_claim_that_got_lost_is_its_leaders_whoever_looks_first() {
         assert_eq!(server.claim(), claim);
         assert!(leader.leads() && !stands_by.leads());
     }
-    // One that begins while it is missing waits for it, too.
+    // A process that begins while the claim is missing waits for it, too.
     server.define();
     server.define_long_ago();
     let begins = Process::start(&server, "begins", "pod");
@@ -505,7 +505,7 @@ async fn without_the_definition_nobody_leads_and_the_probe_says_what_to_install(
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_comes_back_while_another_takes_over_leads_beside_nobody() {
-    // Whatever the order of the steps of both: the pause of the other varies.
+    // For every order of the steps of both: the pause of the other varies.
     for late in 0..40 {
         let server = Server::new();
         let first = Process::start(&server, "one", "a");

@@ -1,4 +1,4 @@
-//! Keeps a Lease that is held, and the claim with it, until somebody stops it or it is lost.
+//! Keeps a held Lease and its claim until it is stopped or the Lease is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +47,7 @@ impl Renewal {
         lost: CancellationToken,
         stop: CancellationToken,
     ) -> Option<LeaseObject> {
-        // However this ends, by a panic too, nobody renews any more.
+        // However this ends, also by a panic, the renewal is over.
         let ended = lost.drop_guard();
         let fence = self.fence.clone();
         match self.renew(&stop).await {
@@ -76,8 +76,8 @@ impl Renewal {
             loop {
                 let sent = Instant::now();
                 let paused = sent.duration_since(self.taken.sent);
-                // This process stood still. Somebody may have led in between, be it in another
-                // namespace, where our Lease would show nothing of it.
+                // This process stood still. Another process may have led in between, perhaps in
+                // another namespace, which our Lease would not show.
                 if paused >= lasts {
                     tracing::error!(
                         paused_seconds = paused.as_secs(),
@@ -126,7 +126,7 @@ impl Renewal {
                 self.taken.sent = sent;
                 Once::Renewed
             }
-            // Another writer changed it (or an answer of ours was lost): is it still ours?
+            // Another writer changed the Lease (or an answer of ours was lost): is it still ours?
             Err(error) if is_conflict(&error) => match deadline(&self.config, self.api.get(LEASE)).await {
                 Ok(fresh) if is_ours(&fresh, &self.config.identity, self.epoch) => {
                     self.taken.object = fresh;
@@ -177,7 +177,7 @@ impl Renewal {
 /// The outcome of one try to renew the Lease.
 enum Once {
     Renewed,
-    /// The record is another one, and still ours.
+    /// The record changed, and is still ours.
     Again,
     Lost,
     Failed,

@@ -8,8 +8,8 @@
 //! (the counters of Metwally's "space saving"). When one more namespace spends, the namespace that
 //! spent least makes room, and its spending becomes the most that any namespace without a counter
 //! may have spent: each of these is counted with that amount. So no namespace's month begins anew;
-//! one without a counter is counted with too much rather than too little, by at most a thousandth
-//! of the month's total.
+//! a namespace without a counter is counted with too much rather than too little, by at most a
+//! thousandth of the month's total.
 //!
 //! Tenants may read a Provider, so namespaces stand in it under pseudonyms
 //! ([`Pseudonyms`]).
@@ -27,7 +27,7 @@ use skyward_api::{Machine, provider::ProviderCost};
 
 use crate::money::{self, Cost, Tariff, billed_since, billed_until, shown};
 
-/// Makes names that stand for namespaces where others read.
+/// Makes pseudonyms of namespaces, for objects that other tenants read.
 pub trait Pseudonyms: fmt::Debug + Send + Sync {
     /// The same for each namespace, and another one for any other; it begins with `#`, as no
     /// namespace does. A reader who has no key can neither tell the namespace from it nor find the
@@ -95,7 +95,7 @@ pub fn settled(cost: &ProviderCost) -> Cost {
     let spot = decimal(&cost.spot);
     Cost {
         spot,
-        // Also what was settled before the markets were told apart.
+        // Includes spending that was settled before markets were told apart.
         on_demand: decimal(&cost.settled) - spot,
         savings: decimal(&cost.savings_vs_on_demand),
     }
@@ -105,7 +105,7 @@ pub fn settled(cost: &ProviderCost) -> Cost {
 struct Ledger {
     /// By the namespace's pseudonym.
     kept: BTreeMap<String, Decimal>,
-    /// Most that one may have spent that is not kept.
+    /// Most that a namespace without a counter may have spent.
     elsewhere: Decimal,
 }
 
@@ -166,7 +166,7 @@ fn in_this_month(machine: &Machine, now: Timestamp) -> Decimal {
     let from = since.max(month_start(now));
     let until = billed_until(machine).unwrap_or(now);
     if until <= from && from > since {
-        // It was over before the month began.
+        // The machine was gone before the month began.
         return Decimal::ZERO;
     }
     Tariff::of(machine).cost(from, until).total()
@@ -191,7 +191,7 @@ pub fn spent_this_month(
         }
     });
     let namespace = namespace.map(|(namespace, _)| namespace);
-    // One that is gone counts here until its settled cost does.
+    // A machine that is gone counts here until its settled cost does.
     let counted = |machine: &Machine| {
         is_gone(machine)
             && machine

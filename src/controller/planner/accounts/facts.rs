@@ -11,11 +11,11 @@ use super::quota::{Quota, Used};
 pub struct ProviderFacts {
     /// Its account.
     pub account: AccountFacts,
-    /// Which that is, as its cloud names it.
+    /// The account's id, as its cloud names it.
     pub account_id: String,
     /// Whether it admits the Pool's namespace; if not, the labels it asks for.
     pub admits: Result<(), String>,
-    /// Its machines stand on nodes of a cluster, which have the architecture they have.
+    /// Whether its machines stand on nodes of the cluster, whose architecture they have.
     pub own_nodes: bool,
     /// Settings that a Pool may override.
     pub overridable: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub struct ProviderFacts {
     /// Most that it may cost in a month, and what was spent in this one, in USD; `None`
     /// without such a limit.
     pub month: Option<(Decimal, Decimal)>,
-    /// The same of the Pool's namespace.
+    /// The same for the Pool's namespace.
     pub month_in_namespace: Option<(Decimal, Decimal)>,
     /// Smallest unit of time that it bills, in seconds.
     pub billing_step_seconds: u32,
@@ -39,13 +39,13 @@ pub struct ProviderFacts {
 /// The account that machines come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountFacts {
-    /// It is being deleted: nothing is ordered there any more.
+    /// The Provider is being deleted: nothing is ordered there any more.
     Deleting,
     /// There is no Provider with the name that the Pool names; these are the names of all Providers.
     NotFound(Vec<String>),
-    /// It cannot be used now; why.
+    /// The Provider cannot be used now; why.
     NotReady(String),
-    /// It can.
+    /// The Provider can be used.
     Ready,
 }
 

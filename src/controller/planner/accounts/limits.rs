@@ -1,9 +1,9 @@
 //! The limits of a Provider: which of them stand for a namespace, and which one binds. Pure.
 //!
-//! A limit is either of the whole Provider or of each namespace. Of each namespace the first
-//! entry of `limits.namespaces` whose selector fits decides; what that entry leaves out, and all
-//! of it where none fits, is decided by the plain `…PerNamespace`. The plan of a Pool and the look
-//! before each order ask the same functions, so both name the same limit.
+//! A limit is either of the whole Provider or of each namespace. For each namespace the first entry
+//! of `limits.namespaces` whose selector fits decides; limits that the entry leaves out, and all
+//! limits where none fits, are those of `…PerNamespace`. The plan of a Pool and the look before
+//! each order ask the same functions, so both name the same limit.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Standing {
     pub monthly_in_namespace: Option<Decimal>,
 }
 
-/// The limits as they stand for a namespace with these labels. A namespace whose labels are not
+/// The limits that stand for a namespace with these labels. A namespace whose labels are not
 /// known has the limits of all others: nothing is ordered for it before its labels are known.
 pub fn standing(spec: Option<&Spec>, labels: Option<&BTreeMap<String, String>>) -> Standing {
     let Some(spec) = spec else {
@@ -90,15 +90,15 @@ enum Of {
 pub struct Binding {
     name: String,
     of: Of,
-    /// It is that of the namespace.
+    /// Whether it is a limit of the namespace.
     here: bool,
     most: String,
     used: String,
     /// USD per hour that were asked for beside what is used.
     hourly: Decimal,
-    /// What is used has the machine already that this is about.
+    /// Whether the machine in question is counted as used already.
     with_it: bool,
-    /// It can be read.
+    /// Whether the entry's selector can be read.
     readable: bool,
 }
 
@@ -112,7 +112,7 @@ pub fn binding(facts: &ProviderFacts, used: Used, more: u32, hourly: Decimal) ->
     );
     let months = [(true, facts.month_in_namespace), (false, facts.month)];
     let month = months.into_iter().find_map(|(here, month)| {
-        // What is spent grows with every second, and would have the status written with each look.
+        // Spending grows every second: with its amount the status would be written at each look.
         let (most, _) = month.filter(|(most, spent)| spent >= most)?;
         Some((Of::Month, here, shown(most), String::new()))
     });
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(found.limits.in_namespace, Some(machines));
         assert_eq!(found.limits.hourly_in_namespace, Some(hourly.into()));
         assert_eq!(found.monthly_in_namespace, Some(monthly.into()));
-        // The whole Provider's stand for all of them.
+        // Limits of the whole Provider stand for all namespaces.
         assert_eq!(
             (found.limits.total, found.limits.hourly),
             (Some(100), Some(500.into()))
@@ -394,7 +394,7 @@ mod tests {
             );
             assert_eq!(found.remedy(), "Ask a platform engineer to mend it.");
         }
-        // One before it that fits decides.
+        // An entry before it that fits decides.
         let first = json!({ "selector": {}, "machines": 3 });
         let spec = json!({ "namespaces": [first, { "selector": unreadable }] });
         assert_eq!(of(spec, Some(&[])).limits.in_namespace, Some(3));

@@ -4,7 +4,7 @@
 //! - [`offers`]: what can be rented there; [`unavailable`]: what was refused lately.
 //! - [`quota`], [`limits`]: how many Machines there may be, and which limit binds; [`cost`]: what
 //!   was spent.
-//! - [`orphans`]: which machines of a list belong to nothing.
+//! - [`orphans`]: which machines of a list no record stands for.
 
 pub mod cost;
 pub mod facts;

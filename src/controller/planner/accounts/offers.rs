@@ -26,12 +26,12 @@ pub struct IndexedOffer {
     pub on_demand: Option<Decimal>,
     /// USD per hour on the spot market, where it is sold so.
     pub spot: Option<Decimal>,
-    /// What it is compared by: beside each other for all, so that looking at a hundred
-    /// thousand of them takes no time.
+    /// The facts that Pools compare it by, inline, so that a pass over a hundred thousand offers is
+    /// fast.
     pub facts: Facts,
 }
 
-/// What an offer is compared by.
+/// The facts that an offer is compared by.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// Architecture of the CPU.
@@ -103,7 +103,7 @@ impl IndexedOffer {
         }
     }
 
-    /// An order of it, for a Pool of that UID whose candidate has this digest.
+    /// The key of an order of this offer, for a Pool of that UID whose candidate has this digest.
     pub fn sought<'a>(&'a self, pool: &'a str, template: &'a str, market: Market) -> OfferKey<'a> {
         OfferKey {
             pool,

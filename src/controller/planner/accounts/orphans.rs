@@ -1,7 +1,7 @@
-//! Which machines of an account's list belong to nothing, and are ended.
+//! Which machines of an account's list no record stands for, so that they are ended.
 //!
 //! A machine must be seen twice, a settle time apart. What the list says about this cluster's own
-//! memory comes first: [`crate::restore`].
+//! memory is judged first: [`crate::restore`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,7 +95,7 @@ pub fn plan(
         if is_adopted && !is_over {
             continue;
         }
-        // Nothing runs there any more, and at some clouds it is billed until it is ended.
+        // Nothing runs on the machine any more, and some clouds bill it until it is ended.
         let standing = if is_adopted { Standing::Ordinary } else { standing };
         if !ends && !is_adopted {
             plan.evidence.orphans.push(Orphan {
@@ -143,7 +143,7 @@ pub fn plan(
 }
 
 /// Whether a list tells something of a Machine that is not on record: it is missing, it runs
-/// no more, or it will be taken back. A Machine that is Ready is looked at for nothing else.
+/// no more, or it will be taken back. A Ready Machine is looked at only for such news.
 pub fn is_news(machine: &Machine, listed: &[ProviderMachine]) -> bool {
     let status = machine.status.as_ref();
     let uid = machine.uid().unwrap_or_default();

@@ -77,8 +77,8 @@ impl Used {
 pub struct QuotaEntry {
     /// Its place in the list.
     pub at: usize,
-    /// Its selector can be read. One that cannot may be meant for any namespace, so it admits no
-    /// machine in any.
+    /// Whether its selector can be read. An unreadable one may be meant for any namespace, so it
+    /// admits no machine in any.
     pub readable: bool,
     pub(super) machines: bool,
     pub(super) hourly: bool,
@@ -108,7 +108,7 @@ pub fn counted(machine: &Machine) -> Decimal {
 }
 
 /// Whether its order may still be accepted, at a price that nobody knows yet. A Machine that was
-/// refused, or is given up, holds no more room than its price: its place is needed at once.
+/// refused, or is given up, takes no more room than its price: that room is needed at once.
 fn is_open(machine: &Machine) -> bool {
     let waits = |status: &MachineStatus| {
         status.accepted_at.is_none()

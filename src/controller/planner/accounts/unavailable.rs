@@ -1,11 +1,11 @@
-//! Offers and Providers that had no capacity lately, so that no Pool asks for them again at once.
+//! Offers and Providers that refused orders lately, so that no Pool asks for them again at once.
 //! The controller shares them between Pools.
 //!
-//! A shortage says which offer to try first, never that none may be tried: where everything
-//! that fits is short, the cheapest is asked for again after the Pool's own wait. So
-//! forgetting it all, as a restart does, costs one refusal. One thing bars an offer altogether:
-//! that its machine was dearer than its price says. To forget that would cost money, so the
-//! Provider's status has it, and a new leader reads it there.
+//! A refusal says which offer to try first, never that none may be tried: where everything that
+//! fits was refused, the cheapest is ordered again after the Pool's own wait. So forgetting all
+//! refusals, as a restart does, costs one more. Only a machine dearer than its Offer's price bars
+//! the Offer altogether. To forget that would cost money, so the Provider's status has it, and a
+//! new leader reads it there.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -22,17 +22,17 @@ use crate::base::time::after;
 
 /// How long a refusal is remembered.
 pub const REMEMBERED: Duration = Duration::from_mins(5);
-/// How long an order counts that was refused as it is. Longer than a machine waits for it, or
-/// its Pool would go round among offers that all refuse it, and no try would ever count.
+/// How long the refusal of an order as it is counts: longer than a machine waits, so that a Pool
+/// does not cycle for ever through offers that all refuse it, and its tries count.
 pub const REFUSED: Duration = Duration::from_hours(1);
 /// Most refusals that are remembered; the oldest go first.
 const MOST: usize = 10_000;
 /// Most barred offers in the status of a Provider.
 const BARRED: usize = 100;
-/// Longest message of one, in bytes.
+/// Longest message of a refusal, in bytes.
 const LONGEST: usize = 1024;
 
-/// Something that was refused, and so is not worth a try now.
+/// What was refused, and is not worth a try now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unavailable {
     /// One offer in one market.
@@ -43,7 +43,7 @@ pub enum Unavailable {
         spot: bool,
     },
     /// One offer in one market whose machine was dearer than its price says. It is not ordered at
-    /// all while that counts.
+    /// all meanwhile.
     Dear {
         /// Name of the Provider.
         provider: String,
@@ -80,12 +80,12 @@ pub enum Unavailable {
         spot: bool,
     },
     /// One offer in one market for what one Pool asks, whose order was refused as it is. Two of one
-    /// region stand for all of it: then it is not the offer that is wrong, and a Pool does
-    /// not try each of hundreds.
+    /// region stand for the whole region: then the offer is not the cause, and a Pool does not try
+    /// each of hundreds.
     Order {
         /// UID of the Pool.
         pool: String,
-        /// Digest of what it asked for: a corrected Pool asks for something else.
+        /// Digest of the candidate: a corrected Pool has another.
         template: String,
         /// Name of the Provider.
         provider: String,
@@ -127,8 +127,7 @@ impl Unavailable {
         }
     }
 
-    /// What an order that failed so shows to be refused for now; `None` where the same order may
-    /// succeed.
+    /// What is refused for now, by a failed order; `None` where the same order may succeed.
     pub fn of(machine: &MachineSpec, kind: &ErrorKind) -> Option<Self> {
         let (provider, region) = (machine.provider.clone(), machine.region.clone());
         let spot = machine.market == Market::Spot;
@@ -166,7 +165,7 @@ impl Unavailable {
         })
     }
 
-    /// How long it counts.
+    /// How long the refusal counts.
     pub const fn lasting(&self) -> Duration {
         match self {
             Self::Order { .. } | Self::Dear { .. } => REFUSED,
@@ -174,7 +173,7 @@ impl Unavailable {
         }
     }
 
-    /// Whether a person can mend it, other than by waiting.
+    /// Whether a person can mend the cause.
     const fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -183,7 +182,7 @@ impl Unavailable {
     }
 }
 
-/// An order that is thought of.
+/// An order that a plan considers.
 #[derive(Clone, Copy, Debug)]
 pub struct OfferKey<'a> {
     /// UID of the Pool.
@@ -217,7 +216,7 @@ pub struct Unavailability {
 pub struct UnavailableOfferings(BTreeMap<String, Vec<(Unavailable, Unavailability)>>);
 
 impl UnavailableOfferings {
-    /// Remembers a refusal; what has passed is forgotten.
+    /// Remembers a refusal, and forgets the ones that have passed.
     pub fn remember(&mut self, what: Unavailable, why: String, now: Timestamp, lasting: Duration) {
         self.retain(|known, shortage| shortage.until > now && *known != what);
         if self.len() >= MOST
@@ -241,8 +240,8 @@ impl UnavailableOfferings {
         self.remember(what, why, now, lasting);
     }
 
-    /// A Provider has other settings or credentials, with which it may say something else of the
-    /// account, its rights and quotas, and of orders.
+    /// Forgets the refusals of a Provider whose settings or credentials changed: they may all be
+    /// outdated.
     pub fn forget(&mut self, provider: &str) {
         self.0.remove(provider);
     }

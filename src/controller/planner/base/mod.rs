@@ -1,4 +1,4 @@
-//! What every room may use. Nothing here knows a room above.
+//! What every room may use. Nothing here uses another room.
 //!
 //! - [`key`]: namespace and name of an object; [`digest`]: short digests for names.
 //! - [`time`]: arithmetic with times; [`requeue`]: when an object is looked at again.

@@ -10,6 +10,6 @@ pub enum Next {
     Wait,
     /// When something changes, or after this long.
     After(Duration),
-    /// At once: the plan's own effects are what changes.
+    /// At once: the plan's own effects change what it sees.
     Again,
 }

@@ -1,4 +1,4 @@
-//! Arithmetic with times that never fails: what is out of range is the nearest that is in range.
+//! Arithmetic with times that never fails: a result out of range becomes the nearest in range.
 
 use std::time::Duration;
 

@@ -38,17 +38,17 @@ pub struct Observed {
     pub account: AccountState,
     /// What the provider says of it.
     pub provider: LookupOutcome,
-    /// What the order met, when it was just tried.
+    /// Answer to the order, when it was just tried.
     pub order: Option<Result<String, ProviderError>>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
-    /// Its order waits for its turn, or did.
+    /// Its order that waits, or waited, for its turn at the cloud.
     pub queued: Option<Queued>,
-    /// What the deletion met, when it was just tried.
+    /// Answer to the deletion, when it was just tried.
     pub deletion: Option<Result<Deletion, ProviderError>>,
     /// Its session.
     pub session: Option<SessionState>,
-    /// What its preparation needs and was not there when it was last to be connected.
+    /// An object that its preparation needs and that was missing at the last try to connect.
     pub missing: Option<String>,
     /// Since when it is tried to connect to a machine that took runs before.
     pub disconnected_since: Option<Timestamp>,
@@ -69,18 +69,17 @@ pub struct Observed {
     pub billed_time: BilledTime,
     /// When this process last saw that it did not run yet.
     pub starting_at: Option<Timestamp>,
-    /// Until then an order whose answer nobody has may still show up at the provider.
+    /// Until then an order whose answer is lost may still show up at the provider.
     pub unseen_until: Option<Timestamp>,
     /// Whether ordering it twice is one order whatever lists show.
     pub knows_token: bool,
     /// Waits of the Pool.
     pub waits: Waits,
-    /// What an order of it must be admitted by, read for this look; `None` where none is thought
-    /// of.
+    /// The terms that an order must satisfy, read for this look; `None` where no order is due.
     pub terms: Option<Terms>,
 }
 
-/// What a machine must be admitted by before it is ordered, as it is now.
+/// The terms that a machine must satisfy before it is ordered, as they are now.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Its namespace.
@@ -89,7 +88,7 @@ pub struct Terms {
     pub provider: ProviderFacts,
     /// Whether its Provider is being deleted.
     pub provider_goes: bool,
-    /// What it may come to cost per hour beyond what it counts with there.
+    /// Most that it may cost per hour beyond the amount that is counted as used.
     pub beyond: Decimal,
     /// The budget of its Pool and what is spent of it.
     pub budget: Option<(Decimal, Decimal)>,
@@ -128,21 +127,21 @@ pub enum AccountState {
     },
     /// Its Provider exists and was not checked yet, or cannot be used now.
     Waiting,
-    /// There is no such Provider any more, and its client is at hand still: what it has can
-    /// be looked at and deleted, nothing is ordered.
+    /// The Provider is gone and its client is still at hand: machines can be looked at and deleted,
+    /// nothing is ordered.
     Departed,
-    /// There is no such Provider any more.
+    /// The Provider and its client are gone.
     Gone,
 }
 
 /// What the provider says of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookupOutcome {
-    /// Nobody asked, or nobody answered: nothing is known.
+    /// The provider was not asked or did not answer: nothing is known.
     Unknown(Option<String>),
-    /// It does not exist.
+    /// The machine does not exist.
     Absent,
-    /// It does.
+    /// The machine exists.
     There(Box<ProviderMachine>),
 }
 
@@ -179,7 +178,7 @@ impl Waits {
 }
 
 impl MachineFacts {
-    /// Whose the machine is, for its provider.
+    /// The machine's mark, for its provider.
     pub fn mark(&self, cluster: &str) -> Mark {
         Mark {
             cluster: cluster.to_owned(),
@@ -220,19 +219,19 @@ pub struct MachineMemory {
     pub off_since: Option<Timestamp>,
     /// Not to be ordered again before.
     pub order_not_before: Option<Timestamp>,
-    /// Its order waits for its turn, or did.
+    /// Its order that waits, or waited, for its turn at the cloud.
     pub queued: Option<Queued>,
     /// When it was last seen that it did not run yet.
     pub starting_at: Option<Timestamp>,
     /// When an order was last sent that may have been accepted.
     pub sent_at: Option<Timestamp>,
-    /// What its preparation needs and was not there when it was last to be connected.
+    /// An object that its preparation needs and that was missing at the last try to connect.
     pub missing: Option<String>,
 }
 
 impl MachineMemory {
-    /// Of a record that was there when this process began to lead: the leader before may
-    /// have ordered it in its last moment, or have been told to wait.
+    /// Memory of a record that is older than this leadership: the former leader may have ordered it
+    /// in its last moment, or have been told to wait.
     pub fn inherited(leads_since: Timestamp) -> Self {
         Self {
             sent_at: Some(leads_since),
@@ -244,7 +243,7 @@ impl MachineMemory {
         }
     }
 
-    /// Remembers that others come first, for so long if somebody said that.
+    /// Remembers that the order waits for its turn, for so long if the cloud said how long.
     pub fn waits_for_its_turn(&mut self, wait: Option<Duration>, now: Timestamp) {
         self.queued = Some(Queued {
             since: self.queued.map_or(now, |queued| queued.since),
@@ -252,14 +251,14 @@ impl MachineMemory {
         });
     }
 
-    /// Remembers what an order, or a look before it, met if that is that others come first.
+    /// Remembers a rate limit that an order, or a look before it, met.
     pub fn heard(&mut self, error: &ProviderError, now: Timestamp) {
         if let ErrorKind::RateLimited(wait) = &error.kind {
             self.waits_for_its_turn(*wait, now);
         }
     }
 
-    /// Remembers what an order met. Only a plain refusal is certain to have had no effect.
+    /// Remembers the answer to an order. Only a plain refusal is certain to have had no effect.
     pub fn ordered(&mut self, answer: &Result<String, ProviderError>, now: Timestamp) {
         if let Err(error) = answer {
             self.heard(error, now);
@@ -276,11 +275,12 @@ impl MachineMemory {
 pub struct Queued {
     /// Since when.
     pub since: Timestamp,
-    /// Until when it was last told to wait; when it was told, where nobody said how long.
+    /// Until when the cloud last said to wait; the time of that answer, where it did not say how
+    /// long.
     pub until: Timestamp,
 }
 
-/// What effects met in this round, for the next plan to judge.
+/// Answers to the effects of this round, for the next plan to judge.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
     /// Of the order.
@@ -293,7 +293,7 @@ pub struct Outcomes {
 pub struct Looked<'a> {
     /// The Machine.
     pub machine: &'a Machine,
-    /// The same, as its plan knows it.
+    /// The same Machine, as its plan knows it.
     pub facts: MachineFacts,
     /// Its Pool.
     pub pool: Option<Arc<Pool>>,
@@ -305,24 +305,24 @@ pub struct Looked<'a> {
     pub capabilities: Option<&'a Capabilities>,
     /// Of the kind of its Provider, which is known before an account is connected.
     pub kind: Option<&'a Capabilities>,
-    /// What an order of it must be admitted by.
+    /// The terms that an order must satisfy.
     pub terms: Option<Terms>,
     /// Whether the account's machines tell of changes.
     pub tells_changes: bool,
     /// What its provider answered.
     pub answer: LookupOutcome,
-    /// When that was asked for.
+    /// When the provider was asked.
     pub asked_at: Timestamp,
     /// Its session.
     pub session: Option<SessionState>,
     /// Runs that hold it; `None` = not known.
     pub runs: Option<u32>,
-    /// What effects met in this round.
+    /// Answers to the effects of this round.
     pub outcomes: Outcomes,
 }
 
 impl Looked<'_> {
-    /// What a plan sees of it.
+    /// What a plan sees of the Machine.
     pub fn observed(self, memory: &mut MachineMemory, now: Timestamp) -> Observed {
         let Self {
             facts,
@@ -402,8 +402,8 @@ impl Looked<'_> {
     }
 }
 
-/// The default of `timeouts.bootstrap` of a machine; where nobody can say which kind it is of,
-/// what it had until now.
+/// The default of `timeouts.bootstrap` of a machine; where its kind of Provider is not known, the
+/// value in its status.
 fn bootstrap_default(capabilities: Option<&Capabilities>, status: &MachineStatus) -> Duration {
     let recorded = status.bootstrap_timeout.as_ref();
     match capabilities {
@@ -413,7 +413,7 @@ fn bootstrap_default(capabilities: Option<&Capabilities>, status: &MachineStatus
 }
 
 impl LookupOutcome {
-    /// What a look-up came to.
+    /// The outcome of a look-up.
     pub fn of(answer: Result<Option<ProviderMachine>, ProviderError>) -> Self {
         match answer {
             Ok(Some(found)) => Self::There(Box::new(found)),
@@ -422,8 +422,8 @@ impl LookupOutcome {
         }
     }
 
-    /// An order that was just accepted made this very machine. Another one with its mark is
-    /// an earlier one, on a copy that lags, and says nothing of it.
+    /// An order that was just accepted made the machine with this id. Another machine with its mark
+    /// is of an earlier order, on a copy that lags, and says nothing of this one.
     fn about(self, outcomes: &Outcomes) -> Self {
         match (self, &outcomes.order) {
             (Self::There(found), Some(Ok(id))) if found.id != *id => Self::Absent,
@@ -463,20 +463,20 @@ impl MachineFacts {
         self.status.phase == Some(skyward_api::MachinePhase::Failed)
     }
 
-    /// Whether its provider is asked about it. A failed machine is not, unless it goes and
-    /// nobody knows whether it was ever accepted; one that is gone has nothing to tell.
+    /// Whether its provider is asked about it: not about a failed machine, unless it is deleted and
+    /// its order may have been accepted, nor about one that is gone.
     pub fn is_asked_about(&self) -> bool {
         let is_unknown = self.deleting_since.is_some() && self.status.id.is_empty();
         self.finalizer && self.status.gone_at.is_none() && (!self.has_failed() || is_unknown)
     }
 
-    /// Whether an order of it may be thought of.
+    /// Whether it may be ordered.
     pub fn may_be_ordered(&self) -> bool {
         let is_new = self.status.id.is_empty() && self.status.gone_at.is_none();
         is_new && self.deleting_since.is_none() && !self.has_failed()
     }
 
-    /// Until when an order of it may show up that its provider does not show yet.
+    /// Until when its order may still show up at the provider.
     pub fn unseen_until(&self, memory: &MachineMemory, settle_time: Duration) -> Option<Timestamp> {
         let accepted = self.status.accepted_at.as_ref().map(|time| time.0);
         accepted.or(memory.sent_at).map(|at| after(at, settle_time))

@@ -2,7 +2,7 @@
 //!
 //! Ordered → Accepted → Reachable → Bootstrapping → Ready, and Draining → Deleting when it
 //! is given up. [`liveness`] alone gives up a machine by time; [`status`] alone makes
-//! conditions. What the provider did not answer changes nothing.
+//! conditions. A missing answer of the provider changes nothing.
 
 pub mod bootstrap;
 pub mod deletion;
@@ -34,7 +34,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
     let mut found = progress::find(seen, now, &mut plan);
     if plan.next == Next::Again {
-        // A try comes before any verdict, and what it meets is part of the first write.
+        // A try comes before any verdict, and its answer is part of the first write.
         return plan;
     }
     if liveness::is_epoch_ahead(seen) {

@@ -31,10 +31,10 @@ use crate::{
     records::is_refused,
 };
 
-/// How long a look at references that were all there is good for.
+/// How long a look that found all references stays valid.
 pub const REFERENCES_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a look that found something missing is good for.
+/// How long a look that found a reference missing stays valid.
 pub const MISSING_EVERY: Duration = Duration::from_secs(3);
 
 /// A record of a Machine that no watch confirmed for this long is looked up by name.
@@ -59,7 +59,7 @@ pub struct Observed {
     pub missing_references: Result<Vec<String>, String>,
     /// Set when the existing Secrets and ConfigMaps that it names for its steps are too large: why.
     pub too_large_references: Option<String>,
-    /// Digest of what its machines are prepared with; `None` = not known now.
+    /// Digest of the spec and of the objects that prepare its machines; `None` = not known now.
     pub tried_with: Option<String>,
     /// Whether it names any Secret or ConfigMap.
     pub has_references: bool,
@@ -69,17 +69,17 @@ pub struct Observed {
     pub unavailable: Arc<UnavailableOfferings>,
     /// Architectures for whose machines there is an agent.
     pub architectures: Arc<[Architecture]>,
-    /// While it is deleted and has no Machines: what the provider still lists.
+    /// While the Pool is deleted and has no Machines: the machines that the provider still lists.
     pub leftovers: RemainingMachines,
     /// The API server refused the record of a machine of this Pool, as it is now.
     pub refusal: Option<Refusal>,
-    /// Machines of this Pool whose records cannot be read, and which none above stands for.
+    /// Machines of this Pool whose records cannot be read, and which are not in `machines`.
     pub unread: Vec<Unread>,
-    /// A number that no other look has: makes tokens that are never given twice.
+    /// A number unique to this look, for tokens that are never given twice.
     pub nonce: u64,
 }
 
-/// What the API server refused: a quota of the namespace, a policy, or what it is asked for.
+/// A refusal of the API server, by a quota of the namespace or a policy, or of the object itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What it said.
@@ -88,7 +88,7 @@ pub struct Refusal {
     pub until: Timestamp,
 }
 
-/// A Machine whose record cannot be understood, as far as its metadata says whose it is.
+/// A Machine whose record cannot be read: what its metadata says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     /// Its name.
@@ -102,11 +102,11 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Of a record with that metadata, which cannot be understood for that reason.
+    /// A record with that metadata, which cannot be read for that reason.
     pub fn of(meta: &ObjectMeta, error: &str) -> Self {
         let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name));
         let name = meta.name.clone().unwrap_or_default();
-        // Whose it is stands in its owner, which nobody edits by chance; and in its name.
+        // The owner reference, which nobody edits by chance, names its Pool; so does its name.
         let owner = meta.owner_references.iter().flatten();
         let owner = owner
             .filter(|owner| owner.kind == Pool::kind(&()))
@@ -167,7 +167,7 @@ pub struct MachineFacts {
     pub ready: bool,
     /// Whether its deletion was asked for.
     pub deleting: bool,
-    /// Whether it is what the Pool's spec asks for now.
+    /// Whether it matches the Pool's current spec.
     pub current: bool,
     /// Whether it has an address.
     pub provisioned: bool,
@@ -187,7 +187,7 @@ pub struct MachineFacts {
     pub reclaimed: bool,
     /// How it is billed; `None` while it is not known to exist.
     pub bill: Option<Bill>,
-    /// Its order was refused as it is: nothing of it exists, and it is tried again.
+    /// Whether its order was refused as it is: no machine exists, and the order is tried again.
     pub refused: bool,
     /// On which market.
     pub market: Market,
@@ -217,7 +217,7 @@ pub struct Bill {
     pub tariff: Tariff,
     /// Since when.
     pub since: Timestamp,
-    /// Until when, once it is gone; where ending costs nothing that is before it was.
+    /// Until when, once it is gone; before that where its last phase is not billed.
     pub gone_at: Option<Timestamp>,
 }
 
@@ -229,28 +229,27 @@ impl Bill {
 }
 
 impl MachineFacts {
-    /// Neither failed nor on its way out.
+    /// Whether it is neither failed nor being deleted.
     pub fn is_live(&self) -> bool {
         !self.deleting && self.failure.is_none()
     }
 
-    /// Whether it takes its slot: a failed machine does not, nor a machine that the cloud takes
-    /// back, nor one that was given up before anything of it existed; a draining machine does
-    /// until it is gone.
+    /// Whether it occupies its slot: not when it failed, when the cloud takes it back, or when it
+    /// was given up before it existed; a draining machine does until it is gone.
     pub fn occupies(&self) -> bool {
         self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting)
     }
 
-    /// Certain to run nothing: it never took runs, or its dispatcher says so.
+    /// Whether it certainly runs nothing: it never took runs, or its dispatcher says so.
     pub fn is_idle(&self) -> bool {
         self.ready_at.is_none() || self.runs == Some(0)
     }
 }
 
-/// What the provider still lists of a Pool that is deleted.
+/// Machines of a deleted Pool that the provider still lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemainingMachines {
-    /// Nobody asked.
+    /// The provider was not asked.
     NotAsked,
     /// There is no Provider to ask: the Machines' own finalizers have decided.
     NoProvider,
@@ -340,8 +339,9 @@ pub fn providers_of(pool: &PoolFacts) -> BTreeSet<String> {
     named.chain(used).collect()
 }
 
-/// Providers it ordered from: that is on record before an order is made. A Provider that is only
-/// named is asked as well, for a status can be edited, but it may not hold a Pool that goes.
+/// Whether the Pool ordered from this Provider, which is recorded before an order. A Provider that
+/// is only named is asked as well, for a status can be edited, but it must not hold up the deletion
+/// of the Pool.
 pub fn ordered_from(pool: &PoolFacts, provider: &str) -> bool {
     let mut places = pool.status.places.iter();
     places.any(|place| place.provider == provider)

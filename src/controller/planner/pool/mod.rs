@@ -1,6 +1,6 @@
 //! Which Machines a Pool should have.
 //!
-//! - [`plan`]: the decision, begin reading there; [`facts`]: what it may know.
+//! - [`plan`]: the decision, begin reading there; [`facts`]: what the plan may know.
 //! - [`choice`]: the cheapest offers that fit; [`template`]: the record of a Machine to create.
 //! - [`load`]: what a Pool's dispatcher knows; [`suspension`]: why a Pool has no machines by intention.
 

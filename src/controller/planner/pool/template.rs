@@ -11,15 +11,15 @@ use skyward_api::{
 use super::{choice::Choice, facts::PoolFacts};
 use crate::accounts::facts::ProviderFacts;
 
-/// How many times its Offer's price a machine of a marketplace may cost where the Pool does
-/// not say what it may.
+/// How many times its Offer's price a machine of a marketplace may cost where the Pool has no
+/// `maxHourlyCost`.
 const MARKETPLACE: Decimal = Decimal::TWO;
 
-/// The record of a machine that will be ordered. The price is frozen here, and with it how
-/// far it may move until the order: acting on the record needs no choice.
+/// The record of a machine that will be ordered. Price and ceiling are frozen here: acting on the
+/// record needs no choice.
 ///
-/// `spare` is what it may cost per hour beyond its price before a limit of its Provider is
-/// passed; `None` where there is none. `nonce` is random: a cluster that was restored counts
+/// `spare` is what the machine may cost per hour beyond its price before it passes a limit of its
+/// Provider; `None` without such a limit. `nonce` is random: a cluster that was restored counts
 /// attempts anew, and clouds still know the tokens of its earlier attempts.
 pub fn machine_spec(
     pool: &PoolFacts,
@@ -88,11 +88,9 @@ fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccel
     })
 }
 
-/// What the user is willing to pay. A price on demand is as it was read, but for
-/// marketplaces: the cheapest machine can be rented once, the next costs more, and a larger disk
-/// does too. A price of the spot market moves, and as long as it is below what the same costs
-/// on demand it is worth it. Nobody is willing to pay more than the limits of the Provider
-/// leave.
+/// The most that the user is willing to pay. A price on demand is fixed, but for marketplaces: the
+/// cheapest machine can be rented once, and the next one or a larger disk costs more. A spot price
+/// moves, and is worth it up to the price on demand. The limits of the Provider bound all of them.
 fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Decimal>) -> Decimal {
     let most = choice.candidate.max_hourly_cost;
     let willing = match choice.market {
@@ -139,7 +137,7 @@ mod tests {
         );
     }
 
-    /// A value for every field, each another one than by default.
+    /// A value for every field, none of them the default.
     fn values() -> serde_json::Value {
         serde_json::json!({
             "provider": "b",
@@ -210,7 +208,7 @@ mod tests {
         };
         for (field, schema) in spec.as_object().unwrap() {
             match field.as_str() {
-                // Its fields differ; that of the whole speaks for `concurrency`.
+                // The fields of `worker` differ; its own description covers `concurrency`.
                 "worker" => {
                     let inner = &schema["properties"];
                     assert!(

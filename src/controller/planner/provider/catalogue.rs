@@ -18,8 +18,7 @@ use skyward_api::{
 };
 use skyward_core::offer;
 
-/// Most Offers of one Provider: what one region of AWS sells has room, and marketplaces
-/// have tens of thousands.
+/// Most Offers of one Provider: enough for one region of AWS; marketplaces have tens of thousands.
 const MOST: usize = 1000;
 /// Longest name of an object.
 const LONGEST_NAME: usize = 253;
@@ -54,10 +53,10 @@ pub fn catalogue(provider: &Provider, offers: &[offer::Offer], existing: &[Arc<O
     }
 }
 
-/// So many of these offers, and how many are left out. The cheapest of all would be small
-/// machines without accelerators and nothing else, so they take turns: first the cheapest
-/// of each accelerator and number, then those on demand, then of each size without one, then
-/// of each of these at each place, and so on with the next of each.
+/// At most so many of these offers, and how many are left out. The cheapest of all would be small
+/// machines without accelerators, so groups take turns: first the cheapest of each accelerator and
+/// count, then the cheapest of these on demand, then of each size without accelerators, then of
+/// each of these at each place, and so on with the next of each.
 fn chosen(offers: &[offer::Offer], most: usize) -> (Vec<&offer::Offer>, usize) {
     let mut sorted: Vec<&offer::Offer> = offers.iter().collect();
     sorted.sort_by(|a, b| order(a).cmp(&order(b)));
@@ -103,7 +102,7 @@ fn lowest(offer: &offer::Offer) -> Option<Decimal> {
     offer.on_demand.into_iter().chain(offer.spot).min()
 }
 
-/// What Pools ask for first.
+/// The group of an offer: what Pools ask for first.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Size<'a> {
     /// Name and thousandths of the number.
@@ -153,7 +152,7 @@ impl<'a> Place<'a> {
 fn object(provider: &Provider, offer: &offer::Offer, others: &HashSet<&str>) -> Offer {
     let owner = provider.name_any();
     let plain = format!("{owner}-{}", offer.id);
-    // `a-b` with `c` and `a` with `b-c` would meet in one name.
+    // `a-b` with `c` and `a` with `b-c` would get the same name.
     let name = if others.contains(plain.as_str()) || plain.len() > LONGEST_NAME {
         distinct(&plain, &format!("{owner}/{}", offer.id))
     } else {
@@ -315,7 +314,7 @@ mod tests {
         }
     }
 
-    /// What one sorts by must stand in each, or those without it come first.
+    /// A field to sort by must stand in each Offer, or Offers without it come first.
     #[test]
     fn the_lowest_price_is_that_of_either_market() {
         let lowest = |on_demand: Option<u32>, spot: Option<u32>| {
@@ -351,8 +350,8 @@ mod tests {
     }
 
     proptest! {
-        /// The cheapest of each accelerator and number is an Offer as long as there are no
-        /// more of these than Offers, whatever else is sold and in whatever order it came.
+        /// The cheapest of each accelerator and count is an Offer as long as these fit, whatever
+        /// else is sold and in whatever order.
         #[test]
         fn each_accelerator_and_number_keeps_its_cheapest(
             kinds in proptest::collection::vec((0..40_u32, 0..3_usize, proptest::option::of((0..4_usize, 1..4_u32))), 0..200),

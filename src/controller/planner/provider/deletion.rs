@@ -5,8 +5,8 @@
 //! returned here: a Pool that is deleted together with its Provider may come too late, and
 //! a Pool that stays would have no account left to return things to.
 //!
-//! An account that does not answer does not hold its Provider for ever: machines are certainly
-//! gone by then, things that may be left cost nothing, and an Event says so.
+//! An account that does not answer does not hold its Provider for ever: machines are certainly gone
+//! by then, resources that may be left cost nothing, and an Event names them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     events::{self, EventSpec},
 };
 
-/// How long an account may not answer, or not take back shared things.
+/// How long an account may fail to answer or to take back shared resources.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Things of ours that the account still has.
+/// Machines and shared resources of ours that the account still has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It was not asked.
+    /// The account was not asked.
     NotAsked,
-    /// It did not say.
+    /// The account did not answer.
     Unknown(String),
-    /// All of it.
+    /// The complete lists.
     Known {
         /// Machines without a record.
         orphans: usize,
@@ -44,7 +44,7 @@ pub enum Left {
 pub struct DeletionPlan {
     /// Whether it goes now.
     pub goes: bool,
-    /// Shared things that are returned first.
+    /// Shared resources that are returned first.
     pub release: Vec<PoolScope>,
     /// What it waits for: reason and message.
     pub waits_for: Option<(&'static str, String)>,
@@ -52,8 +52,8 @@ pub struct DeletionPlan {
     pub event: Option<EventSpec>,
 }
 
-/// The owners that would end or return what an account lists. Several Providers may be of one
-/// account.
+/// The Machines and Pools that would end or return what an account lists. Several Providers may be
+/// of one account.
 #[derive(Debug, Default)]
 pub struct Owners {
     /// UIDs of Machines on record.
@@ -100,7 +100,7 @@ impl Owners {
     }
 }
 
-/// The things in an account's list that no owner would end or return.
+/// The listed machines and resources that no owner would end or return.
 pub fn left(cluster: &str, listed: &[ProviderMachine], leftovers: &[Leftover], owners: &Owners) -> Left {
     let orphans = listed.iter().filter(|machine| {
         machine.mark.cluster == cluster

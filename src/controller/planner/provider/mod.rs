@@ -1,5 +1,5 @@
-//! What becomes of one Provider: [`plan`] decides, [`catalogue`] says which Offers it has, and
-//! [`deletion`] what is left to do when it goes.
+//! What becomes of one Provider: [`plan`] decides, [`catalogue`] makes its Offers, and [`deletion`]
+//! plans its end.
 
 pub mod catalogue;
 pub mod deletion;

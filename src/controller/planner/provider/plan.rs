@@ -2,8 +2,8 @@
 //! I/O, no names of clouds.
 //!
 //! A listing that failed is unknown, not empty: Offers stay as they are until a complete
-//! listing says otherwise. Only what cannot work as it is written (or a Provider that is
-//! being deleted) takes its Offers away.
+//! listing says otherwise. Only a spec that cannot work, or the deletion of the Provider, takes its
+//! Offers away.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -34,24 +34,24 @@ use crate::{
 
 /// How often offers are read where the Provider does not say.
 const REFRESH: Duration = Duration::from_mins(5);
-/// Nodes of this cluster come and go without a price list that says so.
+/// The same for kind `container`: nodes of the cluster come and go.
 const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
 /// First wait after a call that failed; it doubles up to the refresh interval.
 const RETRY: Duration = Duration::from_secs(5);
 /// Failures in a row before a Provider that was ready is not: one lost answer is no news.
 const PATIENCE: u32 = 2;
-/// Time between two looks at an account that has something of ours when its Provider goes.
+/// Time between two looks at an account that has something of ours while its Provider is deleted.
 const DEPARTURE_AGAIN: Duration = Duration::from_secs(5);
-/// Least time between two writes that only tell another number of machines.
+/// Least time between two writes that only change the number of machines.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// What this process remembers of a Provider between two looks; nothing depends on it but
-/// when the next call is due.
+/// What this process remembers of a Provider between two looks; only the time of the next call
+/// depends on it.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderMemory {
     /// UID of the Provider object that this is about.
     pub uid: String,
-    /// Generation that the last calls were about.
+    /// Generation of the spec at the last calls.
     pub generation: i64,
     /// When the account and its offers were last asked for.
     pub asked_at: Option<Timestamp>,
@@ -59,7 +59,7 @@ pub struct ProviderMemory {
     pub failures: u32,
     /// Version of the Secret that they were made with; `""` without one.
     pub secret: String,
-    /// Why the last one failed.
+    /// Why the last call failed.
     pub problem: Option<ProviderError>,
     /// The account as the cloud names it.
     pub account: String,
@@ -73,25 +73,25 @@ pub struct ProviderMemory {
     pub written_at: Option<Timestamp>,
 }
 
-/// What a refresh of the account came to in this reconcile.
+/// Outcome of the account's refresh in this reconcile.
 #[derive(Clone, Debug)]
 pub enum Refresh {
-    /// It was not due.
+    /// The refresh was not due.
     NotAsked,
-    /// It answered: its name and everything it offers.
+    /// The account answered: its id and all its offers.
     Complete {
         /// The account, as the cloud names it.
         account: String,
         /// Everything that it offers.
         offers: Vec<skyward_core::Offer>,
     },
-    /// It did not, or refused.
+    /// The account did not answer, or refused.
     Failed(ProviderError),
 }
 
 /// Everything that a plan may know.
 pub struct Observed<'a> {
-    /// Whether it is held because of what a restored cluster has forgotten.
+    /// Whether it is held because this cluster was restored.
     pub verdict: &'a Verdict,
     /// The Provider.
     pub provider: &'a Provider,
@@ -124,7 +124,7 @@ pub struct Plan {
     pub delete: Vec<String>,
     /// Status to write.
     pub status: Option<ProviderStatus>,
-    /// What Pools shared at the account, to be returned.
+    /// Resources that Pools shared at the account, to be returned.
     pub release: Vec<PoolScope>,
     /// What to tell people.
     pub event: Option<EventSpec>,
@@ -137,9 +137,9 @@ pub struct Plan {
 /// Code of the problem that new credentials are another account's.
 const OTHER_ACCOUNT: &str = "AccountChanged";
 
-/// The credentials are another account's than the one where the machines are. Asked there,
-/// every machine would seem to be gone: so nothing is asked there. Where that is stands in the
-/// status, and while an object that was made anew has none, in the records of the machines.
+/// The credentials are another account's than the one where the machines are. That account would
+/// show every machine as gone, so it is not asked. The status tells the account of the machines;
+/// while a Provider that was made anew has no status, the machines' records do.
 pub fn other_account(
     provider: &Provider,
     machines: u32,
@@ -166,7 +166,7 @@ pub fn other_account(
     })
 }
 
-/// Whether a list has a machine that is on record, by its mark and its id.
+/// Whether a list shows a machine on record, by its mark and its id.
 pub fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bool {
     recorded.iter().any(|machine| {
         let id = machine.status.as_ref().map_or("", |status| status.id.as_str());
@@ -177,9 +177,9 @@ pub fn shows_any(recorded: &[&Machine], listed: &[ProviderMachine]) -> bool {
     })
 }
 
-/// Why credentials that seem to be of another account are not used, if they are not. `ours` is
-/// whether they show a machine of ours; where that is not known, it is not known either whose
-/// they are: then their list is the problem, and nobody is told to take them back.
+/// Why credentials that seem to be of another account are not used, if they are not. `ours`:
+/// whether they show a machine of ours; an error means that this is not known, so the failed list
+/// is the problem, and nobody is told to take the credentials back.
 pub fn refusal(other: ProviderError, ours: Result<bool, ProviderError>) -> Option<ProviderError> {
     match ours {
         Ok(true) => None,
@@ -217,8 +217,8 @@ fn tell_every(spec: &ProviderSpec) -> Duration {
     skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH)
 }
 
-/// Whether the account is asked now: when it is time, or when its Secret is another one than
-/// it was asked with. `secret` is the version that the watch just saw.
+/// Whether the account is asked now: when it is time, or when its Secret changed since the last
+/// call. `secret` is the version that the watch just saw.
 pub fn is_due(provider: &Provider, memory: &ProviderMemory, secret: Option<&str>, now: Timestamp) -> bool {
     secret.is_some_and(|version| version != memory.secret) || due_in(provider, memory, now).is_zero()
 }
@@ -258,13 +258,12 @@ fn is_held(provider: &Provider) -> bool {
     finalizers.any(|name| name == labels::FINALIZER)
 }
 
-/// Whether it is deleted and only what has no record can hold it: its account is asked.
+/// Whether it is being deleted and has no Machines: then its account is asked for orphans.
 pub fn goes(provider: &Provider, machines: u32) -> bool {
     provider.metadata.deletion_timestamp.is_some() && is_held(provider) && machines == 0
 }
 
-/// Whether a plan compares Offers: only when there is something to compare them with, or
-/// when none may be left.
+/// Whether a plan compares Offers: with a complete listing, or when none may be left.
 pub fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Refresh) -> bool {
     !matches!(answer, Refresh::NotAsked)
         || memory.problem.is_some()
@@ -328,7 +327,7 @@ pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp)
 fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
     let generation = generation(observed.provider);
     if memory.asked_at.is_none() {
-        // After a restart the object itself says what was known.
+        // After a restart the status tells what was known.
         let status = observed.provider.status.clone().unwrap_or_default();
         memory.refreshed_at = status.refreshed_at.map(|time| time.0);
         memory.account = status.account;
@@ -497,7 +496,7 @@ fn worth_writing(
         let stale = match (told, memory.refreshed_at) {
             (None, Some(_)) => true,
             (Some(told), Some(known)) => {
-                // A refresh that comes a moment early still counts as the one that was due.
+                // A refresh that comes a moment early counts as the due one.
                 let patience =
                     SignedDuration::try_from(tell_every(&provider.spec)).unwrap_or(SignedDuration::MAX);
                 known.duration_since(told) >= patience.saturating_sub(SignedDuration::from_secs(1))
@@ -510,7 +509,7 @@ fn worth_writing(
         machines: 0,
         ..timeless(status)
     };
-    // That no machine is left is told at once: only then may a person delete the Provider.
+    // The count 0 is written at once: only then may a person delete the Provider.
     if uncounted(old) == uncounted(new) && new.machines > 0 && !deleting {
         let passed = memory.written_at.and_then(|then| since(then, now));
         if let Some(passed) = passed.filter(|passed| *passed < COUNT_EVERY) {

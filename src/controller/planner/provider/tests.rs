@@ -9,7 +9,7 @@ use super::*;
 
 const NAME: &str = "local";
 
-/// Pseudonyms that tell everything.
+/// Pseudonyms in plain text.
 #[derive(Debug)]
 struct Unchanged;
 
@@ -276,7 +276,7 @@ fn a_changed_spec_is_asked_about_at_once() {
     world.provider.metadata.generation = Some(2);
     assert!(due_in(&world.provider, &world.memory, at(1)).is_zero());
     world.look(failed(ErrorKind::Transient), at(1));
-    // What was true of the old spec says nothing about the new one.
+    // Facts about the old spec say nothing about the new one.
     assert_eq!(world.ready().0, "False");
 }
 
@@ -296,7 +296,7 @@ fn a_deleted_provider_waits_for_its_machines_and_offers_nothing() {
             .message
             .starts_with("2 machines still use")
     );
-    // The count is told at once: somebody waits for it.
+    // The count is written at once: somebody waits for it.
     world.machines = 1;
     assert!(world.look(Refresh::NotAsked, at(2)).status.is_some());
     world.machines = 0;
@@ -426,7 +426,7 @@ fn a_provider_made_anew_with_another_accounts_key_is_noticed_while_machines_are_
     assert!(other_account(&made_anew, 2, &machines, "acme").is_none());
     let problem = other_account(&made_anew, 2, &machines, "umbrella").unwrap();
     assert!(problem.message.contains("at account \"acme\""), "{problem}");
-    // The object says so, and nothing is asked at the other account.
+    // The condition says so, and the other account is not asked.
     let mut world = World::new();
     world.provider = made_anew;
     let plan = world.look(Refresh::Failed(problem), at(0));
@@ -436,7 +436,7 @@ fn a_provider_made_anew_with_another_accounts_key_is_noticed_while_machines_are_
         let condition = condition::find(&status.conditions, type_).unwrap();
         assert_eq!(condition.reason, reason::ACCOUNT_CHANGED);
     }
-    // Records of older versions do not say where they are.
+    // Records of older versions do not name their account.
     assert!(other_account(&world.provider, 1, &machines[1..], "umbrella").is_none());
 }
 
@@ -503,7 +503,8 @@ fn a_changed_secret_is_used_at_once_and_each_version_once() {
     );
     assert!(due(&world, Some("u/8"), 1), "rotated");
     assert!(due(&world, Some(""), 1), "deleted");
-    // One that was refused is not waited for either, however long the pause has become.
+    // A changed Secret is not made to wait after a refusal either, however long the pause has
+    // become.
     world.look(failed(ErrorKind::Credentials), at(2));
     assert!(!due(&world, None, 3) && due(&world, Some("u/9"), 3));
 }
@@ -513,7 +514,7 @@ fn refused_credentials_lose_sight_of_nothing_that_runs() {
     let mut world = World::new();
     world.machines = 3;
     world.look(complete(&[offer("a", 1)]), at(0));
-    // Also by a process that begins only now, and has never seen the account answer.
+    // Also by a new process, which has never seen the account answer.
     for restarted in [false, true] {
         if restarted {
             world.memory = ProviderMemory::default();

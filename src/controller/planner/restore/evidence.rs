@@ -7,7 +7,7 @@
 //! - A **forgotten** orphan is of a Pool that is gone and that this cluster had, for the Pool's key
 //!   still exists: a person removed a finalizer or a whole namespace.
 //! - A **strange** orphan cannot have been ordered by this cluster: its attempt was never counted,
-//!   or there is no trace of its Pool. The cluster had another memory when it was ordered.
+//!   or there is no trace of its Pool. A cluster with another memory ordered it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,7 +142,7 @@ pub fn brake(listed: usize) -> usize {
     (listed / 5).max(3)
 }
 
-/// Whether a mark that these writers can write is proof.
+/// Whether a mark is proof if these parties can write it.
 pub const fn is_proof(writers: MarkWriters) -> bool {
     match writers {
         MarkWriters::Account => true,

@@ -1,4 +1,4 @@
-//! What proves old memory, and what is decided about it.
+//! Evidence of old memory, and decisions about it.
 
 use std::time::Duration;
 
@@ -214,7 +214,7 @@ fn a_decision_names_what_a_person_saw_and_no_other_machine() {
         (decision.decision, decision.machines.clone(), decided.held),
         (AfterRestore::End, vec!["a".to_owned()], false)
     );
-    // The account was not listed since: what is decided is not decided again.
+    // The account was not listed since: a decision is not taken again.
     let conditions = written(&decided_condition(&decision), &conditions, 60);
     let seen = Seen {
         evidence: Some(&first),
@@ -227,7 +227,7 @@ fn a_decision_names_what_a_person_saw_and_no_other_machine() {
     };
     let again = verdict(&seen, at(61));
     assert!(again.decided.is_none() && !again.held);
-    // Then it ends, and no other.
+    // Then that machine is ended, and no other.
     let told = Rules {
         decision: Some(&decision),
         ..rules()
@@ -354,7 +354,7 @@ fn a_decision_waits_until_agents_have_told_their_epochs() {
     };
     let early = verdict(&seen, at(0));
     assert!(early.held && early.waits && early.decided.is_none());
-    // One that answered later had the highest.
+    // The agent that answered last had the highest epoch.
     (seen.epoch, seen.heard) = (Some(8), true);
     assert_eq!(verdict(&seen, at(1)).decided.unwrap().epoch, 8);
 }

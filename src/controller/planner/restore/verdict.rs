@@ -3,7 +3,7 @@
 //! The decision is an annotation of the Provider: `Adopt@<digest>` or `End@<digest>`. The digest
 //! names the ids of the machines that wait for a decision, and the condition shows it: a decision
 //! counts only for the machines that the person saw. It is kept in the Provider's status, with the
-//! ids: machines end and the list gets shorter, and the next leader must know what was decided.
+//! ids: machines end and the list gets shorter, and the next leader must know the decision.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// With what the Provider's object says.
+    /// Fills in the Provider's conditions, decision and annotation.
     pub fn of(
         provider: &'a Provider,
         (evidence, epoch): (Option<&'a Evidence>, Option<u64>),

@@ -1,4 +1,4 @@
-//! What a dispatcher is told ([`Event`]) and what it wants done ([`Effect`]).
+//! The input of a dispatcher ([`Event`]) and its output ([`Effect`]).
 //!
 //! Effects are complete: the code that carries one out makes no choice, and tells the outcome
 //! as an event. An outcome may never come (the process ends); every event may therefore
@@ -42,9 +42,9 @@ pub enum WriteError {
     Conflict,
     /// The object is gone.
     Gone,
-    /// The API server will never take this.
+    /// The API server will never take this status.
     Invalid(String),
-    /// It may have happened or not.
+    /// The write may have happened or not.
     Unknown(String),
 }
 
@@ -55,24 +55,24 @@ pub enum StartError {
     Agent(AgentError),
     /// The Task is gone.
     TaskGone,
-    /// Something that it needs could not be read now.
+    /// An object that the run needs could not be read now.
     NotNow(String),
-    /// A Secret or ConfigMap that it needs is not there, or too large; for the user.
+    /// A Secret or ConfigMap that the run needs is missing or too large; for the user.
     References(Unresolved),
 }
 
 /// Why a run was not collected; it is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectError {
-    /// Its machine does not give it now.
+    /// Its machine does not give log or result now.
     Machine(String),
     /// The result store has no room.
     Full(String),
     /// Its namespace holds as much of the result store as it may.
     Quota(String),
-    /// It is larger than anything that is stored.
+    /// It is larger than the store's limit.
     TooLarge(String),
-    /// The result store does not do its work.
+    /// The result store fails.
     Store(String),
 }
 
@@ -114,7 +114,7 @@ pub struct Collected {
     pub reason: &'static str,
 }
 
-/// Something happened. Each dispatcher has queues with room for some, so it is small.
+/// Something happened. Dispatchers queue events, so the type is small.
 #[derive(Debug)]
 pub enum Event {
     /// A Task was added or changed, as the watch shows it.
@@ -226,7 +226,7 @@ pub struct Remembered {
     pub outcome: Option<(u32, Box<Collected>)>,
 }
 
-/// Something to be done.
+/// An effect to carry out.
 #[derive(Debug)]
 pub enum Effect {
     /// Read the Secrets and ConfigMaps that a Task and its Pool name.
@@ -335,9 +335,9 @@ pub enum Effect {
     Entered(skyward_api::TaskPhase),
     /// A run ended so (for the metrics).
     RunEnded(&'static str),
-    /// Say this in the log: something that nobody can be told in a status goes on failing.
+    /// Log this: a lasting failure that no status can tell.
     Warn(String),
-    /// The agent of this machine refuses our epoch: whether we lead still is to be asked.
+    /// The agent of this machine refuses our epoch: check whether we still lead.
     DoubtLeadership(Arc<str>),
 }
 

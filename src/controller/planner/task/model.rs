@@ -116,7 +116,7 @@ pub struct Entry {
     pub suspend: bool,
     /// `None`: none of the admitted values; such a Task waits for a person.
     pub placement: Option<Placement>,
-    /// What its status calls it: how it is placed, in words.
+    /// `status.mode`: what runs and where, in words.
     pub mode: String,
     /// Secrets and ConfigMaps that it names.
     pub env_from: Vec<EnvFrom>,
@@ -272,7 +272,7 @@ fn is_public(address: &str) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
             let [first, second, ..] = v4.octets();
-            // What providers give out behind their own translation (RFC 6598).
+            // Shared addresses behind a provider's own translation (RFC 6598).
             let shared = first == 100 && (64..128).contains(&second);
             !(v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_unspecified() || shared)
         }
@@ -288,12 +288,12 @@ pub struct MachineView {
     pub place: SlotAttempt,
     /// Name of the Machine.
     pub name: Arc<str>,
-    /// It is Ready and stays; a draining one keeps its runs and gets no new ones, and one
-    /// whose connection was lost (its condition says so) does not count.
+    /// Whether it is Ready and stays: a draining machine keeps its runs and gets no new ones, and a
+    /// machine whose condition says that its connection is lost does not count.
     pub ready: bool,
-    /// Its end is decided: it never takes new runs again.
+    /// Whether it is being deleted: it never takes new runs again.
     pub deleting: bool,
-    /// Its runs are asked to end while there is time: it goes, and does not wait for them.
+    /// Whether its runs are asked to end now: the machine goes without waiting for them.
     pub ending: bool,
     /// When its cloud takes it back, once that is known.
     pub reclaim_at: Option<Timestamp>,
@@ -301,10 +301,10 @@ pub struct MachineView {
     pub address: String,
     /// Its address on the internet, where it is known to have one.
     pub public_address: Option<String>,
-    /// What it has: machines of one Pool differ in that.
+    /// Its accelerators: machines of one Pool may differ.
     pub accelerator: Option<OfferedAccelerator>,
-    /// Why it was killed as a whole, if that was for want of memory: it comes back no more, and
-    /// what ran on it would meet the same end elsewhere.
+    /// Why it was killed as a whole, if that was for want of memory: it does not come back, and its
+    /// runs would end the same way elsewhere.
     pub out_of_memory: Option<Arc<str>>,
     /// What it costs in an hour, in dollars.
     pub hourly_price: String,
@@ -322,7 +322,7 @@ impl MachineView {
             .and_then(|status| status.reclaim_at.as_ref())
             .map(|at| at.0);
         let phase = status.and_then(|status| status.phase).unwrap_or_default();
-        // The one that SSH dials. Where a cloud has no private ones, it is the only one.
+        // The address that SSH dials, the only one where a cloud has no private addresses.
         let dialled = status.map_or("", |status| &status.address);
         let stalled = status.and_then(|status| condition::find(&status.conditions, condition::STALLED));
         let private = status.map_or("", |status| &status.private_address);
@@ -352,7 +352,7 @@ impl MachineView {
         })
     }
 
-    /// What the machines of a run are told of this one.
+    /// What the other machines of a Task are told about this one.
     pub fn peer(&self) -> Peer {
         Peer {
             address: self.address.clone(),
@@ -361,8 +361,8 @@ impl MachineView {
         }
     }
 
-    /// How long a run that is asked to end has, of the time that it may take: what it says
-    /// last is to be collected before the machine is taken away.
+    /// The grace of a run that is asked to end, at most `allowed`: its last output must be
+    /// collected before the machine is taken away.
     pub fn grace(&self, allowed: Duration, now: Timestamp) -> Duration {
         let Some(at) = self.reclaim_at else {
             return allowed;

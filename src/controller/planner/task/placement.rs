@@ -1,8 +1,8 @@
 //! Which machines a Task gets: pure, over the free places of one moment.
 //!
-//! Tasks are asked for one after the other in the order of the queue. A Task that must
-//! wait for places on certain machines (`All`, or a rank) keeps the free ones for itself,
-//! so that Tasks behind it cannot take them one by one and starve it.
+//! Tasks are placed one after the other in the order of the queue. A Task that must wait for places
+//! on certain machines (`All`, or a rank) reserves the free ones, so that Tasks behind it cannot
+//! take them one by one and starve it.
 
 use skyward_api::task::Placement;
 
@@ -22,11 +22,11 @@ pub struct Room {
 /// Why a Task must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Every place that would do is taken.
+    /// Every suitable place is taken.
     NoPlace,
     /// Fewer machines take runs than it needs.
     FewMachines {
-        /// How many do.
+        /// How many take runs.
         ready: u32,
         /// How many it needs.
         wanted: u32,
@@ -46,7 +46,7 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Over the machines that take runs; `last` got the newest single run.
+    /// A planner over the machines that take runs; `last` got the newest single run.
     pub fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<SlotAttempt>) -> Self {
         rooms.sort_unstable_by_key(|room| room.place);
         // While a slot's machine is being replaced there may be two of it: the newer counts.
@@ -84,7 +84,7 @@ impl Planner {
         }
     }
 
-    /// Keeps the room of a Task that is about to be placed.
+    /// Reserves room for a Task that is about to be placed.
     pub fn hold(&mut self, placement: Placement) {
         let last = self.last;
         let _ = self.place(placement);
@@ -119,7 +119,7 @@ impl Planner {
             });
         }
         let complete = self.rooms.iter().all(|room| room.free > 0);
-        // Taken also when it is not complete: kept for it in this moment.
+        // Reserved for the Task even if it cannot start now.
         for room in &mut self.rooms {
             room.free = room.free.saturating_sub(1);
             room.used += u32::from(complete);
@@ -217,7 +217,7 @@ mod tests {
             planner.place(Placement::All),
             Err(Wait::FewMachines { ready: 2, wanted: 3 })
         );
-        // It keeps nothing while machines are missing: others may use them meanwhile.
+        // A Task reserves nothing while machines are missing: others may use them meanwhile.
         assert_eq!(slots(planner.place(Placement::One)), [0]);
     }
 

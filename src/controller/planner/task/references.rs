@@ -1,4 +1,4 @@
-//! What was read from the Secrets and ConfigMaps that a Task and its Pool name.
+//! The environment from the Secrets and ConfigMaps that a Task and its Pool name.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -15,7 +15,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// The part that is still needed once the work has its environment: the values to mask.
+    /// Only the values to mask, which are still needed once the work has its environment.
     #[must_use]
     pub fn to_be_masked(&self) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! What an agent tells of a run, and what it takes to keep that.
+//! Facts that an agent tells about a run, and the room that they take.
 //!
-//! The controller makes these from the messages of the agent's protocol, whose meaning they have:
-//! what is decided from them knows no transport.
+//! The controller makes these from the messages of the agent's protocol, so that decisions know no
+//! transport.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Ending {
     Unknown,
     /// The process exited; its exit code says how.
     Exited,
-    /// A signal ended it that was somebody else's.
+    /// A signal that we did not send ended it.
     Signaled,
     /// We ended it, at the end of its timeout.
     TimedOut,
@@ -39,7 +39,7 @@ pub enum Ending {
     MachineRestarted,
     /// It, or its watcher, was killed for want of memory.
     OutOfMemory,
-    /// Its watcher was killed by nobody of the run's: it may run again.
+    /// Its watcher was killed, and not by the run: it may run again.
     Interrupted,
 }
 
@@ -48,7 +48,7 @@ pub enum Ending {
 pub struct Finished {
     /// How it ended.
     pub ending: Ending,
-    /// Of a process that exited.
+    /// Exit code of a process that exited.
     pub exit_code: i32,
     /// The signal that killed it, else 0.
     pub signal: i32,
@@ -86,7 +86,7 @@ pub struct Fact {
 /// What an agent answers about a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// Nothing that says anything.
+    /// No known state.
     Unknown,
     /// It starts, or runs.
     Running,
@@ -94,11 +94,11 @@ pub enum RunState {
     Finished(Finished),
 }
 
-/// Permit that is taken of a budget until this is dropped.
+/// Room taken from a budget until this is dropped.
 pub type Permit = Box<dyn fmt::Debug + Send + Sync>;
 
-/// What an agent told, with the room that it takes of its namespace's budget. The room is given
-/// back when nobody needs it any more.
+/// What an agent told, with the room that it takes of its namespace's budget. Dropping it gives the
+/// room back.
 #[derive(Debug)]
 pub struct Told<T> {
     /// What it told.
@@ -107,7 +107,7 @@ pub struct Told<T> {
     pub room: Option<Permit>,
 }
 
-/// Told by ourselves, or too little to matter.
+/// A fact of our own, or too small to be counted.
 impl<T> From<T> for Told<T> {
     fn from(what: T) -> Self {
         Self { what, room: None }

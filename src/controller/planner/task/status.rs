@@ -1,5 +1,5 @@
-//! The statuses of a Task: pure, from what the dispatcher decided. Three kinds of write:
-//! placement, wait, end.
+//! The statuses of a Task: pure, from the dispatcher's decisions. Three kinds of write: placement,
+//! wait, end.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -24,7 +24,7 @@ const MAX_RESULTS: usize = 8;
 /// Longest message of a run or condition, in bytes.
 const MAX_MESSAGE: usize = 1000;
 
-/// Numbers that are on record of a Task.
+/// Recorded counters of a Task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The newest attempt.
@@ -46,7 +46,7 @@ impl Counts {
     }
 }
 
-/// Its machines are chosen and it is about to start.
+/// The status of a Task whose machines are chosen and that is about to start.
 pub fn placed(
     entry: &Entry,
     counts: Counts,
@@ -106,13 +106,13 @@ impl Why {
         }
     }
 
-    /// Whether a status that says the one need not be changed to say the other.
+    /// Whether a status with one reason need not be rewritten for the other.
     pub fn is_like(&self, other: &Self) -> bool {
         self.reason == other.reason && self.detail == other.detail
     }
 }
 
-/// It waits.
+/// The status of a Task that waits.
 pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> TaskStatus {
     let suspended = why.reason == reason::SUSPENDED;
     let message = cut(&why.message, MAX_MESSAGE);
@@ -140,7 +140,7 @@ pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> Task
     }
 }
 
-/// It runs on; `held_up` says what keeps it from its end.
+/// The status of a Task that runs; `held_up` says what holds up its end.
 pub fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStatus {
     let (reason, message) = match held_up {
         Some(why) => (why.reason, cut(&why.message, MAX_MESSAGE)),
@@ -156,7 +156,7 @@ pub fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStat
     status
 }
 
-/// A rank of an attempt that ended, or was never heard of again.
+/// A rank of an attempt that ended, or whose machine is gone.
 pub struct Rank<'a> {
     /// Its place, where that is known.
     pub place: Option<SlotAttempt>,
@@ -166,7 +166,8 @@ pub struct Rank<'a> {
     pub collected: Option<&'a Collected>,
 }
 
-/// It ended. `because` says why it failed although (or before) its runs did.
+/// The status of a Task that ended. `because` says why it failed although (or before) its runs
+/// ended.
 pub fn ended(
     entry: &Entry,
     counts: Counts,
@@ -257,8 +258,8 @@ pub fn ended(
         draft.message.clone(),
     ));
     drafts.push(draft);
-    // Of all ranks, not only of the ranks that are shown. A machine whose clock is wrong may say
-    // times that cannot be.
+    // Over all ranks, not only the shown ones. A machine whose clock is wrong may tell impossible
+    // times.
     let finished_at = results
         .iter()
         .filter_map(|(_, result)| result.finished_at.as_ref())
@@ -299,8 +300,8 @@ pub fn ended(
     status
 }
 
-/// When the end of a Task was recorded: its ttl counts from then. Not from `finishedAt`, which
-/// is by the clocks of its machines, and long ago if no controller was there when it ended.
+/// When the end of a Task was recorded: its ttl counts from then, not from `finishedAt`, which is
+/// by the clocks of its machines, and long ago if no controller ran when it ended.
 pub fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
     let at = |condition: &Condition| condition.last_transition_time.0;
     [condition::COMPLETE, condition::FAILED]
@@ -308,12 +309,12 @@ pub fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
         .filter_map(|type_| condition::find(&status.conditions, type_))
         .map(at)
         .max()
-        // A person who ended it by hand may have left out the one or the other.
+        // A person who ended the Task by hand may have left out either.
         .or_else(|| status.finished_at.as_ref().map(|time| time.0))
         .or_else(|| status.conditions.iter().map(at).max())
 }
 
-/// An end that could not be written for a while is recorded when it is: nobody saw it before.
+/// An end that could not be written for a while counts from its write: nobody saw it before.
 pub fn record_end(status: &mut TaskStatus, now: Timestamp) {
     for end in &mut status.conditions {
         if [condition::COMPLETE, condition::FAILED, condition::FINISHED].contains(&end.type_.as_str()) {

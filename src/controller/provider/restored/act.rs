@@ -1,5 +1,5 @@
 //! Carries out the decision about a restored cluster; makes no choices. Each step can be repeated:
-//! the decision stands in the Provider's status until all of it is done.
+//! the decision stays in the Provider's status until all steps are done.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads from the store what an earlier leader collected of runs.
+//! Reads outcomes of runs that an earlier leader stored.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -16,8 +16,8 @@ use crate::{metrics::Metrics, task::inline::inline};
 /// Most bytes of a value that are read: no status shows more.
 const LARGEST_INLINE: usize = 4096;
 
-/// What an earlier leader collected of a run; `None` = nothing, or not all of it. A run whose
-/// return value is stored came to its end: the value is the last that is brought, after the log.
+/// The stored outcome of a run; `None` = none, or not all of it. A run whose return value is stored
+/// has ended: the value is stored last, after the log.
 pub(crate) async fn recall(
     store: &Arc<Store>,
     run: &RunId,
@@ -55,7 +55,7 @@ pub(crate) async fn recall(
     }))
 }
 
-/// What the store has of attempts of a Task after that one.
+/// Stored attempts of a Task after that one.
 pub(crate) async fn recall_later(
     store: &Arc<Store>,
     uid: &Uid,

@@ -1,4 +1,4 @@
-//! What a Task's status shows of a run that has ended.
+//! The summary of an ended run for the Task's status.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,7 +10,7 @@ use skyward_planner::task::{
 
 use crate::task::{environment::RESULT_LIMIT, inline::inline, tail};
 
-/// Shown instead of words of the work's that may hold values of a Secret that cannot be read.
+/// Shown in the place of output that may hold values of an unreadable Secret.
 pub(super) const WITHHELD: &str =
     "[not shown: the Secrets it may hold cannot be read now; see kubectl skyward logs]";
 
@@ -33,7 +33,7 @@ pub(super) const ENDINGS: [&str; 15] = [
     reason::INTERRUPTED,
 ];
 
-/// What the status shows of a run.
+/// The status of an ended run.
 pub(super) fn summary(finished: &Finished, too_large: bool, secrets: Option<&[String]>) -> Collected {
     let reason = if too_large {
         reason::RESULT_TOO_LARGE
@@ -79,8 +79,8 @@ pub(super) fn summary(finished: &Finished, too_large: bool, secrets: Option<&[St
     }
 }
 
-/// Whether the message of such an end repeats nothing that the work said, as that of an
-/// exception does, or of a full disk.
+/// Whether the message of such an end is ours alone: those of an exception or a full disk repeat
+/// the work's output.
 const fn is_in_our_words(ending: Ending) -> bool {
     matches!(
         ending,

@@ -91,7 +91,7 @@ fn store() -> (tempfile::TempDir, Arc<Store>) {
     (folder, Arc::new(store))
 }
 
-/// All of it, with turns for everybody.
+/// Collects a run, with free turns.
 async fn collect(
     store: &Store,
     agent: Option<&dyn RunReader>,
@@ -144,8 +144,8 @@ fn announces(agent: &FakeAgent) -> Finished {
 
 #[tokio::test]
 async fn a_copy_goes_on_behind_what_the_machine_does_not_keep_and_keeps_what_it_had_before() {
-    // What was copied while the machine had it: nothing, less than its beginning, some of what
-    // it has dropped since, and some of what it still has.
+    // Bytes copied while the run went on: none, less than the kept beginning, up into the part that
+    // is dropped since, and up into the part that is kept.
     for before in [0, 1_000_000, 2_000_000, 5_000_000] {
         let (_folder, store) = store();
         let metrics = Metrics::default();
@@ -203,7 +203,7 @@ async fn a_log_that_grows_is_copied_up_to_its_limit_and_the_newest_part_when_it_
     );
 }
 
-/// A machine that has gaps wherever it likes.
+/// A machine that invents gaps.
 struct Liar(Vec<Chunk>);
 
 #[async_trait]
@@ -280,7 +280,7 @@ async fn offsets_that_go_back_are_refused_and_what_lies_beyond_what_was_announce
         );
         assert!(store.log_end("uid", "uid-1-0").await.unwrap() <= 50);
     }
-    // More than was announced is not taken.
+    // Bytes beyond the announced size are not taken.
     let (_folder, store) = store();
     let announced = Finished {
         log_bytes: 70_000,
@@ -290,7 +290,7 @@ async fn offsets_that_go_back_are_refused_and_what_lies_beyond_what_was_announce
     let collected = collect(&store, Some(&more), &order(&announced), Some(&[]), &metrics).await;
     assert_eq!(collected.unwrap().reason, reason::SUCCEEDED);
     assert_eq!(store.log_end("uid", "uid-1-0").await.unwrap(), 70_000);
-    // While it runs nothing is announced: only an offset that no log has is not taken.
+    // While it runs no size is announced: only impossible offsets are refused.
     let (_folder, store) = self::store();
     let huge = Liar(vec![chunk(0, b"abc"), chunk(i64::MAX as u64, b"x")]);
     copy_log(&store, &huge, &run(), 1 << 30, &metrics).await;

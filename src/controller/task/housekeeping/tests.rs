@@ -33,7 +33,7 @@ fn server(task: Value) -> (Client, Asked) {
     (Client::new(service, "n"), asked)
 }
 
-/// One that ended so many seconds ago.
+/// A Task that ended so many seconds ago.
 fn ended(ago: u64, ttl: Option<u32>) -> Value {
     let at = (Timestamp::now() - Duration::from_secs(ago)).to_string();
     json!({
@@ -82,7 +82,7 @@ fn what_is_due_much_later_takes_no_memory() {
     let now = Timestamp::now();
     expiry.at("n", "t", "far", after(now, Duration::from_hours(24)));
     assert!(expiry.lock().first().is_none());
-    // The next look may come too late for it.
+    // The next look may come too late for this Task.
     expiry.at("n", "t", "near", after(now, SWEEP + Duration::from_mins(30)));
     assert!(expiry.lock().first().is_some());
 }

@@ -43,7 +43,7 @@ fn codes_become_kinds(#[case] code: &str, #[case] status: u16, #[case] expected:
     let error = from_code("do it", Effect::Repeatable, code, "because", status);
     assert_eq!(error.kind, expected);
     assert!(error.message.contains("because"), "{error}");
-    // What only a person can mend says how.
+    // An error that only a person can mend names a remedy.
     if error.kind.class() == ErrorClass::Config {
         assert!(error.message.len() > "because. ".len() + 10, "{error}");
     }
@@ -140,7 +140,7 @@ fn the_policy_of_the_page_allows_every_call() {
             assert!(allowed.contains(&format!("\"{action}\"")), "{call}: {action}");
         }
     }
-    // And every call has a name in that list.
+    // Every call has an entry in that list.
     for source in [
         include_str!("../catalogue.rs"),
         include_str!("../images.rs"),

@@ -353,7 +353,7 @@ fn the_zone_of_a_pool_is_where_most_of_its_machines_are() {
         at("c", "4", 10),
     ];
     assert_eq!(common_zone(&all, ""), Some("b".to_owned()));
-    // Of two equal ones the older.
+    // Of two equally common zones that of the older machine.
     assert_eq!(common_zone(&all[..2], ""), Some("b".to_owned()));
     // A machine does not follow itself.
     assert_eq!(common_zone(&all[..1], "1"), None);

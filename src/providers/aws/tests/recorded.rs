@@ -1,5 +1,5 @@
-//! Recorded answers of AWS, through the SDK's own reading of them. What is recorded is
-//! written from AWS's documentation, with ids of nobody.
+//! Recorded answers of AWS, through the SDK's own reading of them. The answers are written from
+//! AWS's documentation, with made-up ids.
 
 use aws_sdk_ec2::{
     config::{BehaviorVersion, Credentials as Keys, Region, retry::RetryConfig},
@@ -22,7 +22,7 @@ use crate::{
     map, question,
 };
 
-/// Gives one answer to whatever is asked.
+/// Gives one answer to every call.
 #[derive(Clone, Debug)]
 struct Recorded {
     status: u16,

@@ -1,5 +1,5 @@
-//! On a real cluster, when `SKYWARD_TEST_KUBECONFIG` names one (`make test` does): what
-//! only a real API server, scheduler and kubelet can refuse.
+//! Tests on a real cluster, when `SKYWARD_TEST_KUBECONFIG` names one (`make test` does): refusals
+//! of a real API server, scheduler and kubelet.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -68,8 +68,8 @@ impl Live {
     }
 
     /// A Machine object: the garbage collector takes a Pod whose owner does not exist. Its
-    /// finalizer keeps it, whatever a controller on this cluster thinks of it. Without our
-    /// custom resources nobody collects, and any UID will do.
+    /// finalizer keeps it, whatever a controller on this cluster thinks of it. Without our custom
+    /// resources Pods are not collected, and any UID will do.
     async fn owner(&self, name: &str) -> String {
         let machines: Api<skyward_api::Machine> = Api::namespaced(self.client.clone(), &self.namespace);
         let machine = serde_json::from_value(serde_json::json!({

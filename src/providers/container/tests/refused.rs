@@ -10,7 +10,7 @@ use tower::service_fn;
 use super::*;
 use crate::container::map::tests::{order, settings};
 
-/// What the API server knows: namespaces, which of them are being deleted, and where Pods may be
+/// The state of the API server: namespaces, which of them are being deleted, and where Pods may be
 /// looked at.
 #[derive(Clone, Default)]
 struct Server {

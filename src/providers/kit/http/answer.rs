@@ -1,4 +1,4 @@
-//! What came back: status, body, and how long the cloud wants to be left alone.
+//! An answer: status, body, and `Retry-After`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
-    /// How long to wait, if it said so.
+    /// How long the cloud asks us to wait, if it does.
     pub retry_after: Option<Duration>,
     body: Vec<u8>,
     operation: &'static str,
@@ -90,7 +90,7 @@ impl Answer {
         })
     }
 
-    /// What stands at this JSON pointer of its body as a type.
+    /// The value at this JSON pointer of its body as a type.
     pub fn json_at<T: DeserializeOwned>(&self, pointer: &str) -> Result<T, ProviderError> {
         let mut body: Value = self.json()?;
         let found = body.pointer_mut(pointer).map(Value::take);
@@ -110,12 +110,12 @@ impl Answer {
         )
     }
 
-    /// Its body as a type, or nothing when it is something else: for bodies of errors.
+    /// Its body as a type, or `None` for another body: for bodies of errors.
     pub fn maybe<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// The id of what a call made, at this JSON pointer of the body. A body that is no object is
+    /// The id of the new object, at this JSON pointer of the body. A body that is no object is
     /// the id itself, in quotes or without.
     pub fn id(&self, pointer: &str) -> Result<String, ProviderError> {
         let text = self.text();
@@ -143,7 +143,7 @@ impl Answer {
         self.effect.lost()
     }
 
-    /// The error of an answer that is none of success: its code and words, and what to do.
+    /// The error of a failure: its code and words, and the remedy.
     pub fn failure(&self, kind: ErrorKind, code: &str, words: &str, remedy: Option<&str>) -> ProviderError {
         let mut message = said(words);
         if message.is_empty() {

@@ -1,4 +1,4 @@
-//! What a call shows: a key that never changes, or a token ([`Tokens`]) that is renewed before it
+//! How calls authenticate: with a fixed key, or with a token ([`Tokens`]) that is renewed before it
 //! ends.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{
     token::{Grant, ServiceAccount, Tokens},
 };
 
-/// What calls show.
+/// How calls authenticate.
 pub enum Auth {
     /// `Authorization: Bearer` with a key.
     Bearer(Secret),
@@ -19,7 +19,7 @@ pub enum Auth {
     Header {
         /// Name of the header, such as `x-auth-token`.
         name: &'static str,
-        /// What stands before the key, with its space: `Token `.
+        /// Prefix of the key, with its space: `Token `.
         prefix: &'static str,
         /// The key.
         key: Secret,

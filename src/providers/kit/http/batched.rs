@@ -1,12 +1,12 @@
-//! One look for many who want to look: two hundred orders at once need not list an
-//! account two hundred times.
+//! One look for many callers: two hundred orders at once need not list an account two hundred
+//! times.
 //!
-//! A caller gets an answer that was asked for *after* it came, never an older one: what
-//! it did before it came is in there, as far as the cloud's list is up to date.
+//! A caller gets the answer to a look that began *after* the call, never an older one: the answer
+//! shows the caller's earlier effects, as far as the cloud's list is up to date.
 //!
-//! A look may take less time than a caller needs until its next one. Then two hundred
-//! machines on their way would look almost without a pause, and the cloud would refuse what
-//! matters as well. So there is a budget: some looks at once, and then one each [`PACE`].
+//! A look may take less time than a caller needs until its next one. Then two hundred machines on
+//! their way would look almost without a pause, and the cloud would refuse important calls as well.
+//! So there is a budget: some looks at once, and then one each [`PACE`].
 
 use std::{
     future::Future,
@@ -25,7 +25,7 @@ use tokio::{
 
 /// Between two looks, once the budget is spent.
 const PACE: Duration = Duration::from_millis(200);
-/// Looks at once that the budget allows after a time of rest.
+/// Looks at once that the budget allows after a rest.
 const AT_ONCE: u32 = 20;
 
 type Shared<T> = Result<Arc<T>, ProviderError>;
@@ -59,7 +59,7 @@ impl<T> Default for Batched<T> {
 }
 
 impl<T> Batched<T> {
-    /// What a look found that began after this was called.
+    /// The answer of a look that began after this call.
     pub async fn fresh<F>(&self, longest: Duration, look: impl FnOnce() -> F) -> Shared<T>
     where
         F: Future<Output = Result<T, ProviderError>>,
@@ -68,7 +68,7 @@ impl<T> Batched<T> {
         self.shared(longest, |latest| latest.number > number, look).await
     }
 
-    /// What a look found that is no older than this; failures are not kept.
+    /// The answer of a look of at most this age; failures are not kept.
     pub async fn recent<F>(&self, age: Duration, longest: Duration, look: impl FnOnce() -> F) -> Shared<T>
     where
         F: Future<Output = Result<T, ProviderError>>,
@@ -106,7 +106,7 @@ impl<T> Batched<T> {
             ));
         };
         if let Some(at) = self.not_before(Instant::now()) {
-            // Callers that come meanwhile look with us.
+            // Callers that come meanwhile share this look.
             sleep_until(at).await;
         }
         let (number, began) = (self.number(), Instant::now());
@@ -186,7 +186,7 @@ mod tests {
                         Ok(())
                     };
                     batched.fresh(Duration::from_secs(30), look).await.unwrap();
-                    // What it does with the answer.
+                    // The caller's work with the answer.
                     tokio::time::sleep(Duration::from_millis(5 + number as u64 % 11)).await;
                 }
             }

@@ -1,8 +1,7 @@
 //! When a call may go. Pure: the time is an argument.
 //!
-//! One mechanism serves both kinds of limit that clouds have: at most one call in so
-//! many seconds, and so many calls in a minute. Each call takes the next free instant,
-//! so that calls that wait are served in their order.
+//! One mechanism serves both kinds of limit: one call in so many seconds, and so many calls in a
+//! minute. Each call takes the next free instant, so waiting calls are served in order.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -98,7 +97,7 @@ pub enum Turn {
     TooLate(Duration),
 }
 
-/// The limits of one account, shared by all who use it.
+/// The limits of one account, shared by all its users.
 #[derive(Default)]
 pub struct Limits {
     rules: Vec<Rule>,
@@ -119,7 +118,7 @@ fn name(method: &Method, pattern: &str) -> String {
 }
 
 impl Limits {
-    /// These rules. For one call the first that names it counts, and all for the account.
+    /// These rules. For a call the first rule that names it counts, and all rules for the account.
     pub fn new(rules: Vec<Rule>) -> Self {
         Self {
             rules,
@@ -208,7 +207,7 @@ mod tests {
         assert_eq!(put("/asks/{id}"), Turn::Now);
         assert_eq!(put("/asks/{id}"), Turn::At(now + seconds(5)));
         assert_eq!(put("/asks/{id}"), Turn::At(now + seconds(10)));
-        // The general rule is for what no other names.
+        // The general rule is for calls that no other rule names.
         assert_eq!(put("/other"), Turn::Now);
         assert_eq!(put("/other"), Turn::At(now + seconds(2)));
         assert_eq!(limits.reserve(&Method::GET, "/other", now, late()), Turn::Now);

@@ -1,17 +1,16 @@
 //! The one way to a cloud over HTTP: deadlines, limits of rate, repetition where that is
 //! safe, authorisation, and errors that show nothing secret (P9).
 //!
-//! It knows no cloud. What a status or a body means is the business of each `errors.rs`;
-//! here are only the failures of the way itself. [`limits`] decides when a call may go,
-//! [`auth`] what it shows, [`token`] gets tokens, [`answer`] is what came back, [`rest`] reads it,
-//! [`pages`] walks through lists, [`status`] is what an HTTP status means where a cloud says nothing
-//! else, [`batched`] lets many callers share one look.
+//! It knows no cloud. Each `errors.rs` says what a status or a body means; here are only failures of
+//! the transport. [`limits`] decides when a call may go, [`auth`] adds its credentials, [`token`]
+//! gets tokens, [`answer`] is the answer, [`rest`] reads it, [`pages`] walks through lists,
+//! [`status`] is the default meaning of an HTTP status, [`batched`] lets many callers share one
+//! look.
 //!
 //! A call is repeated when it changes nothing (or the caller says that repeating is
-//! harmless), or when the cloud surely did nothing: 429, 401, no connection. Whatever is not
-//! a GET goes only while the fence is open, which is asked last of all. After
-//! anything else that was sent and may have had an effect the answer is `Indeterminate`
-//! (P3): the next look decides.
+//! harmless), or when the cloud surely did nothing: 429, 401, no connection. A call other than a
+//! GET goes only while the fence is open, which is asked last of all. Any other call that was sent
+//! and may have had an effect is `Indeterminate` (P3): the next look decides.
 
 pub mod answer;
 pub mod auth;
@@ -74,7 +73,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// What it means that the answer to a call was lost, or cannot be understood.
+    /// The kind of error when the answer to a call is lost or cannot be understood.
     pub const fn lost(self) -> ErrorKind {
         match self {
             Self::Repeatable => ErrorKind::Transient,
@@ -96,9 +95,9 @@ pub struct Call {
     body: Option<Body>,
     effect: Effect,
     unauthorised: bool,
-    /// JSON pointer to what is read of the answer.
+    /// JSON pointer to the part of the answer that is read.
     wanted: &'static str,
-    /// A value that is no part of a path: such a call is never sent.
+    /// A value that cannot be a part of a path: such a call is never sent.
     misfit: Option<String>,
 }
 
@@ -115,12 +114,12 @@ impl Call {
         Self::new(operation, Method::GET, pattern, Effect::Repeatable)
     }
 
-    /// A call that makes something, of which a second one would make two.
+    /// A call that makes an object; a second one would make another.
     pub fn create(operation: &'static str, pattern: &'static str) -> Self {
         Self::new(operation, Method::POST, pattern, Effect::Creates)
     }
 
-    /// A POST that does the same when it is done twice.
+    /// A POST that may be repeated.
     pub fn post(operation: &'static str, pattern: &'static str) -> Self {
         Self::new(operation, Method::POST, pattern, Effect::Repeatable)
     }
@@ -168,7 +167,7 @@ impl Call {
         self
     }
 
-    /// This parameter of the query, instead of what it was.
+    /// Sets this parameter of the query, in the place of a former value.
     #[must_use]
     fn with_query(mut self, name: Cow<'static, str>, value: String) -> Self {
         self.query.retain(|(there, _)| *there != name);
@@ -197,7 +196,7 @@ impl Call {
         self
     }
 
-    /// Of the answer, what stands at this JSON pointer (RFC 6901) is read.
+    /// Reads only the part of the answer at this JSON pointer (RFC 6901).
     #[must_use]
     pub fn wanting(mut self, pointer: &'static str) -> Self {
         self.wanted = pointer;
@@ -213,7 +212,7 @@ impl Call {
 }
 
 impl Call {
-    /// What it means that the answer was lost.
+    /// The kind of error when the answer is lost.
     fn lost(&self) -> ErrorKind {
         self.effect.lost()
     }
@@ -223,8 +222,8 @@ impl Call {
     }
 }
 
-/// Whether a value can be one part of a path. Dots mean the path itself or the one above,
-/// escaped or not, and nothing at all means the path of all things.
+/// Whether a value can be one part of a path. Dots mean the path itself or its parent, escaped or
+/// not, and an empty value means the whole collection.
 fn is_part(value: &str) -> bool {
     !matches!(value, "" | "." | "..")
 }
@@ -244,13 +243,13 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// How a client is made.
+/// The parts of a client.
 pub struct Setup {
     /// The cloud's name, for people.
     pub cloud: &'static str,
     /// Where its API is.
     pub base: String,
-    /// What calls show.
+    /// How calls authenticate.
     pub auth: Auth,
     /// How often calls may go.
     pub limits: Limits,
@@ -315,7 +314,7 @@ impl Http {
             .pool_idle_timeout(Duration::from_secs(30))
             // A redirect could carry the credentials elsewhere, and loses the body of a PUT.
             .redirect(reqwest::redirect::Policy::none());
-        // What listens on this machine is never behind a proxy.
+        // A server on this machine is never behind a proxy.
         if matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
             builder = builder.no_proxy();
         }
@@ -488,8 +487,8 @@ impl Http {
         if let Some(token) = token {
             request = request.header(token.name.clone(), token.value.clone());
         }
-        // The last thing before it goes: whatever was waited for, this process may have stood
-        // still meanwhile. A POST that only reads is no matter where nobody leads.
+        // Asked last of all: this process may have stood still during any wait. A refused POST that
+        // only reads does no harm.
         if call.method != Method::GET {
             setup.fence.admit().map_err(|refused| Failure {
                 error: refused.of(call.operation),
@@ -529,7 +528,7 @@ impl Http {
         }
     }
 
-    /// What a broken connection means.
+    /// The failure of a broken connection.
     fn broken(&self, call: &Call, error: &reqwest::Error) -> Failure {
         if error.is_builder() {
             return Failure {
@@ -570,7 +569,7 @@ impl Http {
 
 struct Failure {
     error: ProviderError,
-    /// Whether another try can do no harm.
+    /// Whether another try is harmless.
     safe: bool,
 }
 

@@ -2,9 +2,8 @@
 //! a shorter list (P4).
 //!
 //! A [`List`] says where the entries of a page stand and what leads to the next page; `Rest::list`
-//! asks. A page that repeats is an error, and so is a list without an end. A list that is counted and
-//! changes while it is read is read again: what was deleted meanwhile moves others to a page that was
-//! read already.
+//! asks. A repeated page is an error, and so is a list without an end. A counted list that changes
+//! meanwhile is read again: a deletion moves later entries to a page that was read already.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -84,7 +83,7 @@ impl List {
         Self { entries, next }
     }
 
-    /// The same, where `true` at this JSON pointer says that more follows.
+    /// Adds a JSON pointer to `true` where more follows.
     #[must_use]
     pub const fn more(mut self, pointer: &'static str) -> Self {
         if let Next::Cursor { more, .. } = &mut self.next {
@@ -255,7 +254,7 @@ mod tests {
     const TOTAL: List = List::numbered("/things", "page", End::Total("/total"));
     const SHORTER: List = List::numbered("", "page", End::Shorter(2));
 
-    /// How a walk over these pages goes: a text for each of them.
+    /// Walks over these pages: a text for each of them.
     fn walk(list: List, pages: &[Value]) -> (Vec<String>, Vec<Value>) {
         let mut walk = Walk::new(list);
         let steps = pages

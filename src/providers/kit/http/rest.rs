@@ -1,5 +1,5 @@
-//! Calls whose answers are JSON, or a failure in the cloud's own words: what every
-//! `client.rs` of a REST API is made of. What a failure means is said by its `errors.rs`.
+//! Calls whose answers are JSON, or a failure in the cloud's own words: the base of every
+//! `client.rs` of a REST API. Its `errors.rs` says what a failure means.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::{
     pages::{List, Step, Walk},
 };
 
-/// How often a list that changes while it is read is begun.
+/// How often a list that changes while it is read is begun anew.
 const WALKS: usize = 3;
 
 /// The way to a REST API, with what its failures mean.
@@ -22,7 +22,7 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Over this way; `error` reads an answer that is none of success.
+    /// A client over this transport; `error` reads failures.
     pub fn new(http: Http, error: fn(&Answer) -> ProviderError) -> Self {
         Self {
             http,
@@ -31,7 +31,7 @@ impl Rest {
         }
     }
 
-    /// For clouds that refuse in answers of success too.
+    /// For clouds that also refuse with a status of success.
     #[must_use]
     pub fn refused_when(mut self, refused: fn(&Answer) -> bool) -> Self {
         self.refused = refused;
@@ -53,12 +53,12 @@ impl Rest {
         }
     }
 
-    /// Done, whatever the answer of success says.
+    /// Ignores the body of a success.
     pub async fn done(&self, call: Call) -> Result<(), ProviderError> {
         self.ok(call).await.map(|_| ())
     }
 
-    /// What an answer of success holds, at the JSON pointer of the call.
+    /// The value in a success, at the JSON pointer of the call.
     pub async fn read<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
         let wanted = call.wanted;
         let answer = self.ok(call).await?;
@@ -69,13 +69,13 @@ impl Rest {
         }
     }
 
-    /// The id of what a call made, at the JSON pointer of the call ([`Answer::id`]).
+    /// The id of a new object, at the JSON pointer of the call ([`Answer::id`]).
     pub async fn made(&self, call: Call) -> Result<String, ProviderError> {
         let wanted = call.wanted;
         self.ok(call).await?.id(wanted)
     }
 
-    /// The same, where the cloud saying that there is no such thing is an answer.
+    /// Like [`Rest::read`], with `None` where the cloud says that there is no such object.
     pub async fn find<T: DeserializeOwned>(&self, call: Call) -> Result<Option<T>, ProviderError> {
         match self.read(call).await {
             Ok(found) => Ok(Some(found)),

@@ -5,7 +5,7 @@ use skyward_core::ErrorKind;
 
 use super::Answer;
 
-/// What a person can do about a refusal, in the words of one cloud.
+/// Remedies for refusals, in the words of one cloud.
 #[derive(Clone, Copy, Debug)]
 pub struct Remedies {
     /// About an order that is refused as it is: which settings to correct.
@@ -19,7 +19,7 @@ pub struct Remedies {
     pub credit: &'static str,
 }
 
-/// Kind of an answer that is none of success, with the remedy.
+/// Kind of a failure, with the remedy.
 ///
 /// | status | reading, deleting | creating |
 /// | --- | --- | --- |

@@ -1,4 +1,4 @@
-//! The way itself, against a small server that answers what a test says.
+//! The transport against a small scripted server.
 
 use std::sync::{
     Mutex,
@@ -177,7 +177,7 @@ async fn an_id_that_leads_to_another_path_is_never_sent(#[case] id: &str) {
     assert_eq!(error.kind, ErrorKind::Unsupported);
     assert!(error.message.contains(&format!("\"{id}\"")), "{error}");
     assert_eq!(server.heard(), Vec::<String>::new());
-    // What is escaped already stays what it is.
+    // An escaped value is escaped once more, not decoded.
     let call = Call::get("look at it", "/things/{id}").with("%2e%2E");
     plain(&server.address).send(call).await.unwrap();
     assert!(server.heard()[0].starts_with("GET /things/%252e%252E "));
@@ -259,7 +259,7 @@ async fn too_many_requests_past_the_deadline_says_when_to_come_again() {
         .await
         .unwrap_err();
     assert_eq!(error.kind, ErrorKind::RateLimited(Some(Duration::from_secs(60))));
-    // The others do not even ask.
+    // Other calls are not even sent.
     let error = operation(Duration::from_secs(5), http.send(read()))
         .await
         .unwrap_err();

@@ -60,7 +60,8 @@ struct KeyFile {
 
 impl ServiceAccount {
     /// From the JSON of its key. Tokens of this scope are got at `address`, which is not taken from
-    /// the JSON: who wrote that address would learn what is signed. The error says nothing of the key.
+    /// the JSON: the author of that address would get the assertion. The error repeats nothing of
+    /// the key.
     pub fn from_json(key: &Secret, address: String, scope: &'static str) -> Result<Self, ProviderError> {
         let unusable = |what: &str| {
             ProviderError::new(
@@ -138,7 +139,7 @@ impl Grant {
         .unauthorised())
     }
 
-    /// What the cloud refuses when it gives no token.
+    /// The credentials that the cloud refuses when it gives no token.
     const fn what(&self) -> &'static str {
         match self {
             Self::Client { .. } => "the client id or its secret",

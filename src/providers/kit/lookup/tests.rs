@@ -30,12 +30,12 @@ impl Listed for Thing {
     }
 }
 
-/// What was asked of the cloud that changes something.
+/// The cloud's calls that change something.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 struct Fake {
     there: Vec<Thing>,
-    /// What a question for one of them answers; its list may show less.
+    /// Machines that a look by id finds; the list may show fewer.
     by_id: Vec<Thing>,
     left: Vec<Leftover>,
     asked: Asked,
@@ -87,7 +87,7 @@ impl Service for Fake {
         })
     }
 
-    /// Nothing that an order begins is ever done here.
+    /// No order is ever finished here.
     async fn finish(&self, _machine: &Thing) -> Option<ProviderPhase> {
         Some(ProviderPhase::starting("it is not done"))
     }
@@ -206,7 +206,7 @@ async fn a_machine_on_record_that_lost_its_mark_is_neither_gone_nor_ended() {
         mark: None,
         ..thing("there", gone)
     };
-    // However it is found.
+    // Found by the list or by its id.
     for (list, by_id) in [
         (vec![nobodys(false)], vec![nobodys(false)]),
         (vec![nobodys(false)], Vec::new()),

@@ -56,7 +56,7 @@ fn a_machine_of_an_overlay_network_says_so_in_its_label_and_stands_in_its_cluste
     assert_eq!(body["env"][format!("-n {name}")], "1");
     let mut instance = instances().remove(0);
     instance.cluster_id = Some(9);
-    // Its host stands in a cluster, and it is in no network.
+    // Its host stands in a cluster, and the machine is in no network.
     assert_eq!(seen(&instance).private_interface, None);
     instance.label = body["label"].as_str().map(str::to_owned);
     let machine = seen(&instance);

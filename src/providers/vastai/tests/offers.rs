@@ -28,7 +28,7 @@ fn asks_that_a_pool_cannot_tell_apart_are_one_offer_at_the_cheapest_price() {
     assert_eq!(offer.on_demand, Some(dec("0.35")));
     // 0.2 × 1.2 and the disk of 0.02.
     assert_eq!(offer.spot, Some(dec("0.26")));
-    // What is true of each of them.
+    // The facts that hold for each ask.
     assert!((offer.vcpus - 8.0).abs() < 1e-9 && (offer.memory_gb - 32.0).abs() < 1e-9);
     assert_eq!(offer.region, "BG");
     assert!(!offer.connected);
@@ -129,7 +129,7 @@ fn gpus_of_one_name_with_less_memory_are_another_offer() {
     let query = query_of(&group, Market::OnDemand, &Settings::default(), 50);
     let bound = |key: &str| query["gpu_ram"][key].as_f64().unwrap();
     assert!(small.gpu_ram < bound("gte") && bound("gte") < large.gpu_ram && large.gpu_ram < bound("lte"));
-    // As Machines that were recorded before have it.
+    // The text in earlier Machines.
     let earlier = Group::parse(&format!("{count}x A100 SXM4/US")).unwrap();
     assert!(earlier.has(&large) && earlier.has(&small));
 }

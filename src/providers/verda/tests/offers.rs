@@ -50,7 +50,7 @@ fn the_preferred_location_comes_first_by_name_as_well() {
         assert_eq!(ids.len(), 2, "{ids:?}");
         assert_eq!(ids[0].1, preferred, "{ids:?}");
     }
-    // Names are as they were where nothing has to be said.
+    // Without a need for it no name gets the prefix.
     assert!(all("FIN-01").iter().all(|offer| !offer.id.contains("-zz-")));
 }
 
@@ -66,7 +66,7 @@ fn prices_are_those_of_the_market_that_has_stock() {
         (cpu.on_demand, cpu.spot),
         (Some(dec("0.0279")), Some(dec("0.0112")))
     );
-    // Nothing there: what it would cost is still worth knowing, and a price of 0 is none.
+    // Without stock both prices are shown, and a price of 0 is none.
     let gb200 = find("4gb200-180v-fin-01");
     assert_eq!((gb200.on_demand, gb200.spot), (Some(dec("19.96")), None));
     assert_eq!(gb200.availability, Availability::No);

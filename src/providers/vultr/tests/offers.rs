@@ -50,7 +50,7 @@ fn each_plan_is_an_offer_in_each_of_its_regions_and_stock_is_what_the_region_say
             "vcg-a16-2c-8g-2vram-ewr",
             "vcg-a16-2c-8g-2vram-ord",
             "vcg-a16-24c-256g-64vram-ewr",
-            // Names decide between equal prices: after the preferred region.
+            // Names decide between equal prices: this one sorts after the preferred region.
             "vcg-a100-12c-120g-80vram-zz-ams",
             "vcg-a100-12c-120g-80vram-ewr",
             "vcg-x1-12c-120g-31vram-ewr",

@@ -1,5 +1,5 @@
-//! The side that is lied to: real sessions, and readers that hold as much as a dispatcher that
-//! stands still.
+//! The controller's side: real sessions, and readers that hold as much as a dispatcher that stands
+//! still.
 
 use std::{
     collections::BTreeMap,
@@ -28,15 +28,15 @@ use super::liar::{LIES, Lie};
 
 /// Liars.
 const MACHINES: usize = 100;
-/// How long they lie.
+/// Length of the attack.
 const ATTACK: Duration = Duration::from_secs(30);
-/// By how much the machines of one namespace may raise our memory together, and all machines of
-/// the installation.
+/// Most KiB by which the machines of one namespace, and all machines of the installation, may raise
+/// our memory.
 const ALLOWED_KIB: [i64; 2] = [32 * 1024, 96 * 1024];
 /// Longest wait of the honest machine for an answer; a build machine is slow and shared.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A machine that lies: they are dealt out to so many namespaces.
+/// The key of a liar; liars are spread over so many namespaces.
 fn liar(number: usize, namespaces: usize) -> MachineKey {
     MachineKey::new(format!("liars-{}", number % namespaces), format!("m{number}"))
 }
@@ -65,7 +65,7 @@ fn start_liars(digest: &str) -> (Liars, u16) {
     (Liars(child), line.trim().parse().expect("a port"))
 }
 
-/// Memory of this process that is no file's, in KiB.
+/// Anonymous memory of this process, in KiB.
 fn resident() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -155,7 +155,7 @@ async fn stand_still(sessions: Arc<Sessions>, machine: MachineKey) {
                 sleep(Duration::from_secs(1)).await;
             }
         };
-        // As long as this connection lives.
+        // Until this connection ends.
         let gone = async {
             while sessions
                 .agent(&machine)

@@ -1,4 +1,4 @@
-//! The liars: an SSH server, and behind it HTTP/2 as it suits them.
+//! The liars: an SSH server, and behind it hostile HTTP/2.
 
 use std::{
     io::Write as _,
@@ -24,10 +24,10 @@ use tokio::{
 };
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 
-/// What a machine does.
+/// The lie of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Nothing: it is honest.
+    /// The machine is honest.
     None,
     /// Its Hello has 60 MiB.
     HugeHello,
@@ -35,17 +35,17 @@ pub(crate) enum Lie {
     ManyAccelerators,
     /// It tells of runs that nobody started, each with 64 KiB of log and of result, without end.
     Facts,
-    /// It tells of small ones without end.
+    /// It tells of small facts without end.
     SmallFacts,
     /// It ends the recorded facts again and again, each time with as many promised runs as it may.
     Replayed,
     /// A fact is larger than any fact.
     HugeFact,
-    /// A fact of another form than facts have.
+    /// It sends a malformed fact.
     BadFact,
     /// Its trailers have a MiB.
     Trailers,
-    /// It answers before it answers, without end.
+    /// It sends informational responses without end.
     Informational,
     /// The end of its message never comes.
     SlowDrip,
@@ -53,11 +53,11 @@ pub(crate) enum Lie {
     SmallFrames,
     /// It sends a log without end.
     Log,
-    /// Scripts of the bootstrap say lines without end.
+    /// Its bootstrap scripts print lines without end.
     Lines,
-    /// A line of theirs has no end.
+    /// Its bootstrap scripts print one line without end.
     LongLine,
-    /// And it comes a byte at a time.
+    /// The same line, a byte at a time.
     SlowLine,
     /// It lets the agent be uploaded, and takes none of it.
     Stalls,
@@ -90,13 +90,13 @@ pub(crate) const LIES: [Lie; 18] = [
 ];
 
 impl Lie {
-    /// Of a machine, by its name: `m7`, and `honest`.
+    /// The lie of a machine, from its name: `m7`, or `honest`.
     pub(crate) fn of(machine: &str) -> Self {
         let number: Option<usize> = machine.strip_prefix('m').and_then(|number| number.parse().ok());
         number.map_or(Self::None, |number| LIES[number % LIES.len()])
     }
 
-    /// Whether it breaks a limit for certain, and does not only take what there is.
+    /// Whether it certainly breaks a limit, and does not merely use up its budget.
     pub(crate) fn breaks_a_limit(self) -> bool {
         matches!(
             self,
@@ -147,7 +147,7 @@ struct Machine {
     name: String,
     lie: Lie,
     digest: String,
-    /// What runs now is no script.
+    /// Whether the command is an upload and no script.
     uploads: bool,
 }
 
@@ -215,7 +215,7 @@ impl Handler for Machine {
         session.channel_success(channel)
     }
 
-    /// The script of a bootstrap: what matters of it is the mark of its lines.
+    /// The script of a bootstrap: only the mark of its lines matters.
     async fn data(
         &mut self,
         channel: ChannelId,

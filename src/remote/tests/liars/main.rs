@@ -1,6 +1,6 @@
 //! A hundred machines that lie at once, each in one of the ways of a table, and one honest machine
 //! beside them: first all liars are of one namespace, then of five. The memory of the process that holds their connections is
-//! measured; the liars are a process of their own, so none of it is theirs.
+//! measured; the liars are a process of their own.
 //!
 //! The program is started again for each side: as the controller with the settings of the C
 //! library that the chart gives it, and as the liars.
@@ -12,7 +12,7 @@ use std::{env, process::Command};
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    // What the test runner asks of each test program: there is one test here.
+    // The test runner lists the tests of each program: here is one.
     if arguments.iter().any(|argument| argument == "--list") {
         return;
     }

@@ -1,4 +1,4 @@
-//! The simulator under boto3, which is not ours.
+//! The simulator tested with boto3, Amazon's own client.
 
 use super::{ACCOUNT, KEY, SECRET, models};
 use crate::aws::Aws;

@@ -1,4 +1,4 @@
-//! What clients of others read of instances and what belongs to them.
+//! The fields of instances and their parts that other clients read.
 
 use super::{Hand, Reply};
 

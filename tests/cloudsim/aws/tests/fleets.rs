@@ -1,4 +1,4 @@
-//! `CreateFleet`, and what fleets tell afterwards.
+//! `CreateFleet`, and descriptions of fleets afterwards.
 
 use super::{Hand, Reply};
 use crate::core::fault::{Fault, Rule};

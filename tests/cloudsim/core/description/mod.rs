@@ -2,7 +2,7 @@
 //!
 //! The files are those of the folder that `SKYWARD_SPECS` names; they are read when a cloud is
 //! made and are no part of this project. Requests are checked strictly: a property that no
-//! schema names is a violation, because a client that sends it believes something false.
+//! schema names is a violation, because a client that sends it is wrong about the API.
 
 mod parameter;
 mod schema;
@@ -28,7 +28,7 @@ static KNOWN: Mutex<BTreeMap<PathBuf, Arc<Description>>> = Mutex::new(BTreeMap::
 /// An official description, ready to check against.
 #[derive(Debug)]
 pub struct Description {
-    /// What the address of its first server says of the path; the paths of its calls lack it.
+    /// The path of its first server's address, which the paths of its calls lack.
     prefix: String,
     operations: Vec<Operation>,
 }

@@ -7,7 +7,7 @@
 //! | [`route`] | one row of the table: method, path, name, effect, handler |
 //! | [`refusals`] | status, code and text of each refusal |
 //! | [`pages`] | lists in pages, by cursor or by number |
-//! | [`visit`] | what handlers do often: bodies, resources such as SSH keys, machines on demand |
+//! | [`visit`] | helpers of handlers: bodies, resources such as SSH keys, machines on demand |
 
 pub mod pages;
 pub mod refusals;
@@ -59,9 +59,9 @@ pub enum Per {
     Address,
 }
 
-/// A cloud in tables, with handlers for what differs from all others.
+/// A cloud as tables, with handlers for what is its own.
 pub trait RestApi: Send + Sized + 'static {
-    /// Its name: the one of the Provider.
+    /// Its name, which is the kind of its Provider.
     const NAME: &'static str;
     /// The file of its official description in the folder that `SKYWARD_SPECS` names.
     const DESCRIPTION: &'static str;
@@ -83,12 +83,12 @@ pub trait RestApi: Send + Sized + 'static {
     const LIMITS: &'static [Limit] = &[];
     /// Whether a 429 carries `Retry-After`.
     const RETRY_AFTER: bool = false;
-    /// The cloud's words for what it refuses.
+    /// Status, code and text of the cloud's refusals.
     const REFUSALS: Refusals;
     /// Statuses of the cloud's answers that its description leaves out.
     const UNDESCRIBED: &'static [u16] = &[];
 
-    /// How it turns time into money.
+    /// Its billing rules.
     fn billing(&self) -> Billing;
 
     /// Fills the world with what can be rented there by default.
@@ -107,7 +107,7 @@ pub trait RestApi: Send + Sized + 'static {
         holder(world, self.key(request).as_deref())
     }
 
-    /// A request in the words of the description, where the cloud takes more than that has. It is
+    /// A request as its description has it, where the cloud accepts more than is described. It is
     /// what is checked and what handlers see.
     fn as_described<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         Cow::Borrowed(request)
@@ -119,8 +119,8 @@ pub trait RestApi: Send + Sized + 'static {
         None
     }
 
-    /// Something happened by itself. By default a machine that is taken back ends, one that halted
-    /// itself stays halted, and one whose host is lost has failed.
+    /// Called when something happens without a request. By default a machine that is taken back
+    /// ends, one that halted itself stays halted, and one whose host is lost has failed.
     fn happened(&mut self, world: &mut World, happening: &Happening) {
         match happening {
             Happening::Reclaimed(id) => world.end(id, Cause::Reclaimed, SignedDuration::ZERO),
@@ -193,7 +193,7 @@ impl<A: RestApi> Rest<A> {
         Cow::Owned(normalized)
     }
 
-    /// What a body asks for that is not simulated.
+    /// The feature that a body asks for and that is not simulated.
     fn unsupported_field(request: &Request) -> Option<&'static str> {
         let body = request.json().ok()?;
         let nothing = [
@@ -214,7 +214,7 @@ impl<A: RestApi> Rest<A> {
         found.map(|(.., what)| *what)
     }
 
-    /// What of the cloud a request is about that is not simulated.
+    /// The feature that a path belongs to and that is not simulated.
     fn unsupported_path(request: &Request) -> Option<&'static str> {
         let segments = request.segments();
         let begins = |path: &str| {

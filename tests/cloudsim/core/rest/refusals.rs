@@ -1,4 +1,4 @@
-//! The cloud's words for what it refuses.
+//! Status, code and text of a cloud's refusals.
 
 use super::RestApi;
 use crate::core::cloud::Refusal;
@@ -8,7 +8,7 @@ use crate::core::http::Answer;
 #[derive(Clone, Copy, Debug)]
 pub struct Problem(pub u16, pub &'static str, pub &'static str);
 
-/// The words for each [`Refusal`]. `Invalid` and `Bad` share theirs; the status of a failing
+/// The answer to each [`Refusal`]. `Invalid` and `Bad` share one; the status of a failing
 /// server is the one that the fault names.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusals {
@@ -16,21 +16,21 @@ pub struct Refusals {
     pub too_many: Problem,
     /// The cloud fails.
     pub server: Problem,
-    /// Nothing is left of what was asked for.
+    /// Nothing of the ordered type is left.
     pub no_capacity: Problem,
     /// A quota is used up: its name.
     pub quota: Problem,
-    /// No money.
+    /// The account has no money.
     pub funds: Problem,
     /// Wrong credentials.
     pub unauthorized: Problem,
-    /// Credentials whose time is over.
+    /// Credentials that have expired.
     pub expired: Problem,
     /// Credentials that may not do this.
     pub forbidden: Problem,
-    /// The request is wrong: what of it.
+    /// The request is wrong; `{}` says in what.
     pub invalid: Problem,
-    /// What is named does not exist: its name.
+    /// The named object does not exist; `{}` is its name.
     pub not_found: Problem,
     /// No such call.
     pub unknown_call: Problem,

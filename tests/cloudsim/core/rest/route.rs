@@ -1,4 +1,4 @@
-//! Routes: which call a request is, what it takes, and what answers it.
+//! Routes: the call of a request, its body, and its handler.
 
 use serde::de::DeserializeOwned;
 
@@ -10,7 +10,7 @@ use crate::core::http::{Answer, Request};
 /// none; it is also the subject of the call unless the handler says otherwise.
 pub type Handler<A> = fn(&mut A, &mut Visit<'_>, &str) -> Result<Answer, Refusal>;
 
-/// What our own type says of a request's body.
+/// Checks a request's body against our own type.
 type CheckBody = fn(&Request) -> Result<(), Refusal>;
 
 /// One call of a cloud.
@@ -72,7 +72,7 @@ impl<A> Route<A> {
         self.open
     }
 
-    /// What our own type has against a request.
+    /// What is wrong with a request by our own type of its body.
     pub(super) fn check(&self, request: &Request) -> Option<String> {
         match (self.strict?)(request) {
             Err(Refusal::Bad(what)) => Some(what),

@@ -1,4 +1,4 @@
-//! A cloud of tables that is nobody's, and what all real ones of them must have.
+//! Tests with an invented cloud, and checks of the tables of all real ones.
 
 use http::Method;
 use serde::Deserialize;
@@ -264,7 +264,7 @@ async fn a_page_by_its_number_names_its_neighbours_and_none_is_behind_the_last()
     assert_eq!(get(&client, "/numbers?page=0").await.0, 400);
 }
 
-/// What a cloud's table says against its description and against README.md.
+/// Checks a cloud's table against its description and against README.md.
 fn check_tables<A: RestApi>(api: A) {
     let readme = include_str!("../../README.md");
     for path in A::NOT_SIMULATED.iter().flat_map(|(_, paths)| *paths) {

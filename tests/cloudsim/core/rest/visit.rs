@@ -1,4 +1,4 @@
-//! What handlers do often.
+//! Helpers of handlers.
 
 use rust_decimal::Decimal;
 use serde::de::DeserializeOwned;
@@ -23,16 +23,16 @@ pub struct Rental {
     pub id: String,
     /// Where it is rented.
     pub region: String,
-    /// What the client wrote on it.
+    /// The mark that the client gave it.
     pub mark: Mark,
-    /// What boots.
+    /// The image and settings that it boots with.
     pub boot: Boot,
-    /// What only this cloud knows.
+    /// Fields that only this cloud has.
     pub detail: Value,
 }
 
 impl Visit<'_> {
-    /// Answers another form of the request in its place.
+    /// Handles another form of the request in its place.
     pub(super) fn with_request<R>(
         &mut self,
         request: &Request,

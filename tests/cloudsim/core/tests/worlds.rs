@@ -1,4 +1,4 @@
-//! What time does to machines and their bills.
+//! Machines and their bills as time passes.
 
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;

@@ -1,4 +1,4 @@
-//! The fields of an input that has been checked, one by one. What is empty is not given.
+//! Access to the fields of a checked input. An empty field counts as not given.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The part of RunPod's schema that its published clients and pages show. No official SDL
-//! is published, so what is not here is refused: a client must not guess either.
+//! is published, so that anything else is refused: our client must not guess either.
 
 use super::inputs::{
     BID_RESUME, CPU, CPU_FILTER, CREATE_CLUSTER, CREATE_VOLUME, DELETE_CLUSTER, DELETE_VOLUME, EDIT,

@@ -1,4 +1,4 @@
-//! What pods refer to: templates, credentials and network volumes.
+//! Objects that pods refer to: templates, credentials and network volumes.
 
 use serde_json::{Value, json};
 

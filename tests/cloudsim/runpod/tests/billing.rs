@@ -1,4 +1,4 @@
-//! What the account reads of its bill.
+//! The bill as the account can read it.
 
 use rust_decimal::Decimal;
 use serde_json::{Value, json};

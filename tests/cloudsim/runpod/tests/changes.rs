@@ -1,4 +1,4 @@
-//! Changes of pods, and what is honestly not here.
+//! Changes of pods, and calls that are not simulated.
 
 use http::Method;
 use rust_decimal::Decimal;

@@ -1,4 +1,4 @@
-//! The simulator under the Python package that RunPod itself publishes.
+//! The simulator tested with the Python package that RunPod itself publishes.
 
 use crate::core::account::Account;
 use crate::core::machine::BootPlan;

@@ -1,4 +1,5 @@
-//! What pods refer to, and what all cost, by REST v1: lists are bare, and names are others.
+//! Templates, registry credentials, volumes and costs by REST v1: lists are bare arrays, and fields
+//! have other names.
 
 use std::collections::BTreeMap;
 

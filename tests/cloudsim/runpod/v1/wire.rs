@@ -156,7 +156,7 @@ pub(super) struct UpdateVolume {
     pub(super) size: Option<u32>,
 }
 
-/// What our own strict types have against a request.
+/// What is wrong with a request by our own strict types.
 pub(super) fn check(request: &Request, call: &Call) -> Vec<String> {
     let result = match call.name {
         "v1.pods.create" => body::<CreatePod>(request).map(drop),

@@ -1,4 +1,4 @@
-//! The simulator under the command line that Vast.ai itself publishes.
+//! The simulator tested with the command line tool that Vast.ai itself publishes.
 
 use std::path::PathBuf;
 use std::process::Command;

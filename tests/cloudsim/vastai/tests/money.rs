@@ -1,4 +1,4 @@
-//! What the account is told of its money.
+//! The account's view of its money.
 
 use rust_decimal::Decimal;
 use serde_json::{Value, json};

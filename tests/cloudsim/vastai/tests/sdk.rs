@@ -1,4 +1,4 @@
-//! The simulator under the Python client that Vast.ai itself publishes.
+//! The simulator tested with the Python client that Vast.ai itself publishes.
 
 use serde_json::json;
 

@@ -111,7 +111,7 @@ fn a_copy_is_rented_at_another_host_and_is_not_smaller() {
         .map(|volume| volume["machine_id"].clone())
         .collect();
     assert_eq!(machines, [json!(101), json!(118)]);
-    // By the query, as the service's own client deletes it.
+    // With the id in the query, as the service's own client does it.
     for volume in listed(&hand) {
         let path = format!("/api/v0/volumes/?id={}", volume["id"]);
         assert_eq!(hand.delete(&path, json!({})).0, 200);

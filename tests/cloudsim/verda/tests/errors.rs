@@ -1,4 +1,4 @@
-//! What goes wrong, and what must not be asked.
+//! Errors, and requests that are not allowed.
 
 use http::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The simulator under the Python client that Vultr itself publishes.
+//! The simulator tested with the Python client that Vultr itself publishes.
 
 use crate::core::account::Account;
 use crate::core::machine::BootPlan;

@@ -1,5 +1,5 @@
-//! What is said of a bootstrap that failed: the line that tells the most, what would help, and the
-//! end of the output.
+//! The record and the message of a failed bootstrap: the line that tells the most, what would help,
+//! and the end of the output.
 
 use crate::records::OUTPUT;
 use skyward_api::machine::{BootstrapCause, BootstrapFailure};
@@ -8,7 +8,7 @@ use skyward_core::{
     session::{FailureKind, SessionFailure},
 };
 
-/// What is on record of it, to be compared with others.
+/// The failure for the record, to be compared with others.
 pub(super) fn record(failure: &SessionFailure) -> Option<BootstrapFailure> {
     let Diagnosis {
         ended,
@@ -29,7 +29,7 @@ pub(super) fn record(failure: &SessionFailure) -> Option<BootstrapFailure> {
     })
 }
 
-/// In words for the user.
+/// The failure in words for the user.
 pub(super) fn message(failure: &SessionFailure) -> String {
     let step = failure.step.as_deref();
     let of = step.map(|step| format!("Step \"{step}\": ")).unwrap_or_default();

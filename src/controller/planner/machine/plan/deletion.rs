@@ -26,9 +26,9 @@ use crate::{
     money::{shown, so_far},
 };
 
-/// What dispatchers have to collect results after `timeouts.shutdown`.
+/// Time that dispatchers have to collect results after `timeouts.shutdown`.
 const COLLECT: Duration = Duration::from_secs(15);
-/// A Provider that vanished may come back, as when a GitOps tool replaces it.
+/// Time for a Provider to come back, as when a GitOps tool replaces it.
 const PROVIDER_GRACE: Duration = Duration::from_secs(20);
 /// Between two looks at whether the Pool of a machine that finishes its runs has spent its
 /// budget: that is in its status, which wakes no Machine.
@@ -176,8 +176,8 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     plan
 }
 
-/// Somebody wrote another machine's id into the record, or the cloud gave it to another one.
-/// What carries our mark, the sweep ends.
+/// Somebody wrote another machine's id into the record, or the cloud gave the id to another
+/// machine. The sweep ends a machine with our mark.
 fn foreign(seen: &Observed) -> EventSpec {
     let note = format!(
         "{} at Provider \"{}\" is on record as the id of Machine \"{}\" and carries the mark of another machine: it was left as it is",
@@ -186,8 +186,8 @@ fn foreign(seen: &Observed) -> EventSpec {
     EventSpec::warning(events::reason::FOREIGN_MACHINE, "Delete", note)
 }
 
-/// What the bill will say comes on record before the machine ends: after a lost answer to
-/// its order this is the first that is heard of it.
+/// Records price and billed time before the machine ends: after a lost answer to its order nothing
+/// was recorded before.
 fn remember(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     let LookupOutcome::There(there) = &seen.provider else {
         return;
@@ -204,14 +204,14 @@ fn remember(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// What was just ordered may not be shown, even if it was before: clouds answer from copies
-/// that lag. That it is not there is believed when every copy would show it.
+/// A new machine may not be shown, even if it was shown before: clouds answer from copies that lag.
+/// Its absence is believed once every copy would show it.
 fn may_show_up(seen: &Observed, now: Timestamp) -> bool {
     seen.unseen_until.is_some_and(|until| now < until)
 }
 
-/// The Provider was removed by force: nobody can be asked, and waiting for ever helps
-/// nobody. Pods go with their Machine; for anything else people are told.
+/// The Provider was removed by force and cannot be asked; the record goes all the same. Pods go
+/// with their Machine; an Event names any other machine.
 fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     let since = seen.machine.deleting_since.unwrap_or(now);
     let due = after(since, PROVIDER_GRACE);
@@ -241,12 +241,12 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// It is gone and has cost something: what it cost comes on record first.
+/// The machine is gone: its cost is recorded before the record goes.
 fn gone(seen: &Observed, now: Timestamp, why: &str, plan: &mut Plan) {
     plan.reasons.push(format!("{why}; its cost comes on record"));
     let mut new = seen.machine.status.clone();
-    // Where only what runs is billed, one that was never seen running is billed since the last
-    // look that found it booting.
+    // Where only running time is billed, a machine that was never seen running is billed since the
+    // last look that found it booting.
     let booting = seen
         .starting_at
         .filter(|_| seen.billed_time == BilledTime::Running);
@@ -329,11 +329,11 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
         return Drains::No;
     };
     let pool_ends = pool.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    // When a Pool is turned off, or its budget is spent, no run is paid for to its end.
+    // When a Pool is turned off, or its budget is spent, runs are not paid for to their end.
     let ends = pool_ends.or(seen.off_since);
     let since = match (machine.finish_runs, ends) {
         (true, None) => {
-            // Nobody hears of its runs any more: its agent has given up waiting for us too.
+            // The machine has been silent for so long that its agent has given up waiting for us.
             let silent = seen
                 .disconnected_since
                 .map(|since| after(since, seen.waits.orphan));
@@ -400,7 +400,8 @@ fn mark(
     plan: &mut Plan,
 ) {
     if seen.machine.has_failed() {
-        // What it failed of stays for its Pool to see; why it is still here is told beside that.
+        // The reason of the failure stays for its Pool to see; the message adds why the record is
+        // still here.
         if matches!(seen.deletion, Some(Err(_))) {
             let mut new = seen.machine.status.clone();
             if let Some(ready) = new.conditions.iter_mut().find(|c| c.type_ == READY) {
@@ -423,14 +424,15 @@ fn mark(
         new.reclaim_at = Some(Time(at));
     }
     match &seen.deletion {
-        // If it stays away, its bill ended when it was first away.
+        // If the machine stays away, its bill ended when it was first away.
         Some(Ok(Deletion::Gone | Deletion::Foreign)) => {
             new.billed_until.get_or_insert(Time(now));
         }
         Some(Ok(Deletion::InProgress)) => {
-            // Its provider found it, although nobody here ever heard that its order was accepted.
+            // The provider found the machine, although the acceptance of its order was never
+            // recorded.
             new.accepted_at.get_or_insert(Time(now));
-            // Or it was away for a moment only, on a copy that lagged.
+            // Or the machine was missing for a moment only, on a copy that lagged.
             if seen.billed_time == BilledTime::Existing {
                 new.billed_until = None;
             }
@@ -450,7 +452,7 @@ fn mark(
         .cloned()
         .collect();
     conditions.extend(ready);
-    // The order of types stays what it was.
+    // The order of the conditions' types stays.
     if let Some(at) = old.conditions.iter().position(|c| c.type_ == READY)
         && let Some(ready) = conditions.pop()
     {

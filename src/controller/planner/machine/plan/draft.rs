@@ -25,9 +25,9 @@ pub struct Plan {
     /// An Offer or Provider that has no capacity now, and what the provider said; remembered before
     /// the status is written, so that the Pool's next plan knows it.
     pub shortage: Option<(Unavailable, String)>,
-    /// What its bootstrap printed is to be kept, before the status is written: it is given up.
+    /// The machine is given up: the output of its bootstrap is kept before the status is written.
     pub keep_log: bool,
-    /// Why.
+    /// Why the plan is as it is.
     pub reasons: Vec<String>,
 }
 
@@ -49,11 +49,11 @@ pub enum Action {
     Delete,
     /// Lets the record go.
     RemoveFinalizer,
-    /// Its agent refuses our epoch: whether we lead still is to be asked.
+    /// Its agent refuses our epoch: check whether we still lead.
     DoubtLeadership,
 }
 
-/// What the steps found: the facts that a status is made of.
+/// The steps' findings, from which a status is made.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     /// The provider's id.
@@ -66,11 +66,11 @@ pub(crate) struct Found {
     pub(crate) private_interface: Option<&'static str>,
     /// What the provider says of its time and price.
     pub(crate) rental: Rental,
-    /// It is beyond repair.
+    /// Why the machine is beyond repair: reason and message.
     pub(crate) failure: Option<(&'static str, String)>,
     /// Which step of its bootstrap failed.
     pub(crate) bootstrap: Option<BootstrapFailure>,
-    /// It cannot be reached although it took runs.
+    /// Why the machine, which took runs, cannot be reached.
     pub(crate) lost_connection: Option<String>,
     /// Its agent answers and refuses our epoch.
     pub(crate) epoch_ahead: bool,

@@ -17,18 +17,18 @@ use crate::{
     machine::facts::{AccountState, LookupOutcome, Observed},
 };
 
-/// What is said of an agent that takes no command of ours.
+/// Message about an agent that refuses our epoch.
 const EPOCH_REFUSED: &str = "its agent refuses the epoch of this controller";
 
-/// A connection that is lost for less is nobody's concern.
+/// A connection that is lost for a shorter time is not reported.
 pub(super) const BLINK: Duration = Duration::from_secs(10);
 
-/// What a session has to report its own timeout before this one.
+/// Time for a session to report its own timeout before this one.
 const SESSION_FIRST: Duration = Duration::from_secs(5);
 
-/// Longest time that an order may wait for its turn: the last of 500 machines at a cloud that
-/// takes an order every 12.5 seconds waits for 104 minutes. What a cloud turns away for longer,
-/// it would turn away for ever.
+/// Longest time that an order may wait for its turn: the last of 500 machines at a cloud that takes
+/// an order every 12.5 seconds waits for 104 minutes. An order that waits longer would wait for
+/// ever.
 const QUEUE: Duration = Duration::from_hours(2);
 
 pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
@@ -76,7 +76,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
             // The session gives up its step first, and knows what the step printed last.
             (
                 reachable,
-                // While it waits for other machines nothing is asked of it.
+                // The timeout does not run while the session waits for other machines.
                 seen.waits.bootstrap
                     + SESSION_FIRST
                     + seen
@@ -128,8 +128,8 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     }
 }
 
-/// Since when a machine without an address could have one. Orders wait for their turn at a
-/// cloud, and that is no time of the machine: the last of many would be rented only to be
+/// Since when a machine without an address could have one. The time in which its order waits for
+/// its turn at the cloud does not count: the last of many machines would be rented only to be
 /// returned before it has booted, and count as a failed try.
 fn ordered_since(seen: &Observed, now: Timestamp, found: &Found) -> Timestamp {
     let accepted = seen.machine.status.accepted_at.as_ref().map(|time| time.0);
@@ -142,15 +142,15 @@ fn ordered_since(seen: &Observed, now: Timestamp, found: &Found) -> Timestamp {
     })
 }
 
-/// Whether its turn never came in all the time that there is for that.
+/// Whether the order has waited for its turn for longer than [`QUEUE`].
 pub(super) fn has_waited_in_vain(seen: &Observed, now: Timestamp) -> bool {
     seen.queued
         .is_some_and(|queued| elapsed(queued.since, now) >= QUEUE + seen.waits.provision)
 }
 
-/// A machine that took runs and is not connected: the provider says that it runs, so
-/// its runs may go on. An idle one is given up after `timeouts.ssh`; one with runs, or
-/// of which it is not known, only when the agent has given up waiting for us too.
+/// A machine that took runs and is not connected: the provider says that it runs, so its runs may
+/// go on. An idle machine is given up after `timeouts.ssh`; a machine with runs, or whose runs are
+/// not known, only when its agent has given up waiting for us too.
 fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     let Some(since) = seen.disconnected_since else {
         return;
@@ -178,14 +178,14 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         }
     };
     let lost = elapsed(since, now);
-    // What runs where no command goes is not known, whatever is known of the others.
+    // Runs on a machine that takes no command are not known.
     let patience = if seen.runs == Some(0) && !found.epoch_ahead {
         seen.waits.ssh
     } else {
         seen.waits.orphan
     };
-    // What its provider does not say is no verdict: the machine may be all right and on the
-    // bill, and another one would be ordered beside it. One that was removed may never say.
+    // A silent provider is no verdict: the machine may be all right and on the bill, and another
+    // one would be ordered beside it. A removed Provider may never answer.
     let removed = matches!(seen.account, AccountState::Departed | AccountState::Gone);
     let unknown = matches!(seen.provider, LookupOutcome::Unknown(_)) && !removed;
     if lost >= patience && !unknown {
@@ -204,7 +204,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     }
 }
 
-/// A machine that sends what no agent of ours sends is not ours any more, whatever runs on it.
+/// A machine that breaks the protocol is given up, whatever runs on it.
 fn broke_a_limit(seen: &Observed) -> Option<(&'static str, String)> {
     match seen.session.as_ref().map(|session| &session.stage) {
         Some(Stage::Failed(failure)) if failure.kind == FailureKind::ProtocolViolation => {
@@ -228,7 +228,7 @@ fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {
         FailureKind::StepFailed | FailureKind::Unsupported => reason::BOOTSTRAP_FAILED,
         FailureKind::StepTimedOut => reason::BOOTSTRAP_TIMEOUT,
         FailureKind::ProtocolViolation => reason::PROTOCOL_VIOLATION,
-        // Another machine's agent, or a protocol that is too old: time tells.
+        // Another machine's agent, or a protocol that is too old: the timeout decides.
         FailureKind::AgentRefused => return None,
     };
     Some((reason, bootstrap::message(failure)))

@@ -28,7 +28,7 @@ use crate::{
 const REFUSED_AGAIN: Duration = Duration::from_secs(5);
 /// Between two tries of an order that met a passing failure.
 const ORDER_AGAIN: Duration = Duration::from_secs(2);
-/// Between two tries of an order whose answer was lost, where its token makes both one.
+/// Between two tries of an order whose answer was lost, where its token makes both one order.
 const TOKEN_AGAIN: Duration = Duration::from_secs(5);
 /// A machine on its way is looked at this often even where its provider tells of changes.
 const SAFETY_NET: Duration = Duration::from_secs(20);
@@ -59,7 +59,7 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
         LookupOutcome::Absent => absent(seen, now, &mut found, plan),
         LookupOutcome::There(machine) => there(seen, machine, &mut found, plan),
     }
-    // Why one that ran is not connected, its provider may show only later.
+    // The provider may show only later why a machine that ran is not connected.
     let is_unreached = seen.disconnected_since.is_some();
     if (on_its_way || is_unreached) && found.failure.is_none() {
         plan.requeue_after(if seen.tells_changes {
@@ -112,11 +112,11 @@ fn absent(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
 enum Hold {
     /// Something else wakes it.
     Until(&'static str),
-    /// It is looked at again then; people read this meanwhile.
+    /// Looked at again then; the condition shows reason and message meanwhile.
     Waits(&'static str, Timestamp, Option<(&'static str, String)>),
-    /// Its turn did not come in all the time that there is.
+    /// Its turn did not come in time.
     Vain(&'static str),
-    /// It never is: what it was recorded under holds no longer.
+    /// Never ordered: the terms of its record hold no longer.
     Withdrawn(String),
 }
 
@@ -146,7 +146,7 @@ fn order(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     }
 }
 
-/// The gates before an order, in this order; another one goes here.
+/// The gates before an order, in this order; a new gate goes here.
 fn hold(seen: &Observed, now: Timestamp) -> Option<Hold> {
     absence(seen)
         .or_else(|| withdrawal(seen, now))
@@ -158,7 +158,7 @@ fn hold(seen: &Observed, now: Timestamp) -> Option<Hold> {
         })
 }
 
-/// What an order is made from is not there.
+/// The Pool or account that an order is made from is missing.
 fn absence(seen: &Observed) -> Option<Hold> {
     if seen.account == AccountState::Departed {
         return Some(Hold::Until("its Provider does not exist any more"));
@@ -171,7 +171,7 @@ fn absence(seen: &Observed) -> Option<Hold> {
     ))
 }
 
-/// What it was recorded under is read again before each order.
+/// The terms of the record are read again before each order.
 fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
     let known = seen.terms.as_ref();
     let Some(terms) = known.filter(|terms| terms.namespace != NamespaceFacts::Unknown) else {
@@ -179,7 +179,7 @@ fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
         return Some(Hold::Waits(why, after(now, ORDER_AGAIN), None));
     };
     let why = terms::broken(terms, &seen.machine.namespace, &seen.machine.spec)?;
-    // If it was ordered, it is on the bill: its slot is no other machine's before that is known.
+    // If the machine was ordered, it is on the bill: its slot stays taken until that is known.
     match seen.unseen_until.filter(|until| now < *until) {
         Some(until) => Some(Hold::Waits(
             "its terms hold no longer; it may have been ordered and not be listed yet",
@@ -190,7 +190,7 @@ fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
     }
 }
 
-/// The last try was a moment ago. What it met stays in the status.
+/// The last try was a moment ago. Its answer stays in the status.
 fn too_early(seen: &Observed, now: Timestamp) -> Option<Hold> {
     let at = seen.order_not_before.filter(|at| now < *at)?;
     let mut conditions = seen.machine.status.conditions.iter();
@@ -200,7 +200,8 @@ fn too_early(seen: &Observed, now: Timestamp) -> Option<Hold> {
     Some(Hold::Waits("it is too early to order it again", at, refused))
 }
 
-/// Its provider would be asked for another one: it is found in a list, and lists lag.
+/// Without a token a second order may make a second machine: the first is found in a list only, and
+/// lists lag.
 fn doubt(seen: &Observed, now: Timestamp) -> Option<Hold> {
     let may_show_up = |until: &Timestamp| now < *until && !seen.knows_token;
     let until = seen.unseen_until.filter(may_show_up)?;
@@ -219,15 +220,15 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
             found.waits_for = Some((reason::ORDERED, format!("{error}; it is tried again.")));
             match error.kind {
                 ErrorKind::RateLimited(Some(wait)) => wait,
-                // With its token it is the same order whatever lists show.
+                // With the token it is the same order whatever lists show.
                 ErrorKind::Indeterminate if seen.knows_token => TOKEN_AGAIN,
                 ErrorKind::Indeterminate => seen.settle_time.max(ORDER_AGAIN),
                 _ => ORDER_AGAIN,
             }
         }
         ErrorClass::Config => {
-            // Its Pool gives it up where something else fits. Where nothing does, it waits
-            // here for somebody to mend the cause.
+            // The Pool gives the machine up where another Offer fits. Where none does, the order
+            // waits here for somebody to mend the cause.
             plan.shortage =
                 Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
             found.waits_for = Some((reason::ORDER_REFUSED, error.to_string()));
@@ -294,8 +295,8 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
 /// Decimal places of USD per hour that are compared: clouds count with floating points.
 const PLACES: u32 = 6;
 
-/// What is to be said of a machine whose provider names a price above the most that was
-/// recorded. The first price counts, which then is on record: a machine is ended for it once.
+/// The message about a machine whose provider names a price above the recorded maximum. The first
+/// price counts and is recorded, so a machine is judged once.
 fn too_dear(seen: &Observed, machine: &ProviderMachine) -> Option<String> {
     let spec = &seen.machine.spec;
     let is_there = matches!(machine.phase, ProviderPhase::Starting(_) | ProviderPhase::Running);
@@ -327,9 +328,9 @@ fn failed(failure: &Failure) -> (&'static str, String) {
     (reason, failure.message.clone())
 }
 
-/// Dials a machine that works where it was reached last: it can be used, and its results
-/// collected, while its provider cannot be asked. Only the host key on record counts, since
-/// its address may be somebody else's by now.
+/// Dials a working machine at its last address: it can be used, and its results collected, while
+/// its provider cannot be asked. Only the host key on record counts, since the address may be
+/// another machine's by now.
 pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
     let status = &seen.machine.status;
     let ready = status.ready_at.is_some() && !status.host_key.is_empty();
@@ -377,7 +378,7 @@ fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: 
         plan.reasons.push("its Pool does not exist any more".to_owned());
         return;
     }
-    // It is tried again with each look, and the machine waits for that alone.
+    // The connection is tried again with each look; the machine waits for the missing object alone.
     if let Some(missing) = missing(seen) {
         plan.reasons.push(missing.to_owned());
         found.waits_for = Some((reason::REFERENCE_NOT_FOUND, missing.to_owned()));
@@ -388,8 +389,8 @@ fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: 
     });
 }
 
-/// What keeps a machine from being prepared, in words for its user. One that was ready is connected
-/// as it is.
+/// The missing object that keeps a machine from being prepared, for its user. A machine that was
+/// ready is connected as it is.
 pub(super) fn missing(seen: &Observed) -> Option<&str> {
     let waits = seen.session.is_none() && seen.machine.status.ready_at.is_none();
     seen.missing.as_deref().filter(|_| waits)

@@ -2,9 +2,9 @@
 //! time is billed. Each comes on record when it is first known and stays: a price is frozen
 //! at launch, and a bill that began does not begin later.
 //!
-//! Where only the time is billed in which a machine runs, nobody tells when that was: it
-//! begins at the last look that found it starting, and ends at the first that finds it
-//! ending. So the ledger claims a look too much rather than too little.
+//! Where only running time is billed, no cloud tells when it was: it begins at the last look that
+//! found the machine starting, and ends at the first that finds it ending. So the ledger claims a
+//! look too much rather than too little.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,7 @@ pub(super) fn record(seen: &Observed, now: Timestamp, new: &mut MachineStatus) {
         return;
     };
     let rental = &there.rental;
-    // 0 is what clouds say of a machine that costs nothing at this moment.
+    // Clouds say 0 of a machine that costs nothing at this moment.
     if let Some(price) = rental.hourly_price.filter(|price| !price.is_zero()) {
         new.hourly_price
             .get_or_insert_with(|| price.normalize().to_string());
@@ -111,7 +111,7 @@ mod tests {
         let running = only_running(ProviderPhase::Running, Some(115));
         let status = recorded(&running, &status, 120);
         assert_eq!(status.billed_since, Some(Time(at(115))));
-        // A process that did not see it boot claims the boot rather than too little.
+        // A process that did not see the machine boot claims the boot time rather than too little.
         let unseen = only_running(ProviderPhase::Running, None);
         assert_eq!(
             recorded(&unseen, &MachineStatus::default(), 120).billed_since,
@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(recorded(&elsewhere, &status, 500).billed_until, None);
     }
 
-    /// The answer to its order was lost, and it is given up before anybody looked: the look
-    /// that precedes its deletion is all that is ever heard of it.
+    /// The answer to the order was lost, and the machine is given up before a look: only the look
+    /// before its deletion ever shows it.
     #[test]
     fn a_machine_that_is_deleted_before_it_was_ever_seen_is_billed_all_the_same() {
         let mut seen = shown(ProviderPhase::Running, rental("3.6", 100));

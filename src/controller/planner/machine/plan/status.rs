@@ -24,7 +24,7 @@ use crate::{
     records::without_output,
 };
 
-/// What is said of a machine whose agent takes no command of ours.
+/// Message about a machine whose agent refuses our epoch.
 const EPOCH_AHEAD: &str = "Its agent refuses the epoch of this controller although this controller holds the Lease: it gets no command, and what runs there goes on. It is asked again, later each time. Were etcd or the Lease restored from a backup, see docs/disaster-recovery.md; else do not trust this machine: delete the Machine.";
 
 /// Between two writes that only concern steps and messages.
@@ -40,7 +40,7 @@ pub(super) fn write(seen: &Observed, now: Timestamp, found: &Found, plan: &mut P
     commit(seen, now, new, plan);
 }
 
-/// Writes at once, later or not at all.
+/// Whether to write at once, later or not at all.
 pub(super) fn commit(seen: &Observed, now: Timestamp, new: MachineStatus, plan: &mut Plan) {
     let old = &seen.machine.status;
     if new == *old {
@@ -119,7 +119,7 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
     }
 }
 
-/// When the cloud takes it back: as its provider says, or the machine itself.
+/// When the cloud takes the machine back, as its provider or the machine itself says.
 pub(super) fn reclaim_at(seen: &Observed, reported: Option<Timestamp>) -> Option<Timestamp> {
     let learnt = seen.session.as_ref().and_then(|session| session.reclaim_at);
     reported.or(learnt)
@@ -213,7 +213,7 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
         drafts.push(Draft::new(BOOTSTRAPPED, false, why, what));
     }
     if let Some((why, message)) = &found.failure {
-        // Which condition failed is the last one; Ready and Stalled say why.
+        // The last condition is the one that failed; Ready and Stalled say why.
         if let Some(last) = drafts.last_mut().filter(|draft| draft.status == Some(false)) {
             last.reason = why;
             last.message.clone_from(message);
@@ -246,7 +246,7 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
     drafts
 }
 
-/// Events from comparing what is written with what was.
+/// Events from comparing the new status with the old one.
 fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
     let old = &seen.machine.status;
     let name = &seen.machine.name;

@@ -16,7 +16,7 @@ use crate::{
     money::shown,
 };
 
-/// Whether a machine may be ordered under its terms now: they are known, and hold.
+/// Whether a machine may be ordered under its terms: they are known, and hold.
 pub fn hold(terms: &Terms, namespace: &str, spec: &MachineSpec) -> bool {
     terms.namespace != NamespaceFacts::Unknown && broken(terms, namespace, spec).is_none()
 }
@@ -54,7 +54,7 @@ pub fn broken(terms: &Terms, namespace: &str, spec: &MachineSpec) -> Option<Stri
             refused.join(", ")
         ));
     }
-    // This machine is among the machines in use.
+    // This machine is already counted as used.
     if let Some(binding) = binding(facts, facts.used, 0, terms.beyond) {
         let words = binding.words(name, namespace);
         return Some(format!("{words}. {}", binding.remedy()));
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(plan(&seen, at(NOW)).actions, [Action::Order]);
     }
 
-    /// Its slot would be another machine's while it may be on the bill.
+    /// Another machine would take the slot while this one may be on the bill.
     #[test]
     fn what_may_have_been_ordered_is_withdrawn_only_when_it_would_be_shown() {
         for knows_token in [true, false] {

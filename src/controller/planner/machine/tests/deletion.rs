@@ -1,4 +1,4 @@
-//! A machine goes: it drains, it is deleted, its record goes.
+//! A machine drains, is deleted, and its record goes.
 
 use skyward_core::provider::BilledTime;
 
@@ -86,7 +86,7 @@ fn a_recorded_id_of_another_machine_is_gone_for_us_and_told() {
         "{}",
         told.note
     );
-    // What was just ordered may not be what a cloud shows by that id yet.
+    // The cloud may not show the machine that was just ordered by that id yet.
     seen.unseen_until = Some(at(NOW + 30));
     let waits = plan(&seen, at(NOW + 1));
     assert!(!waits.actions.contains(&Action::RemoveFinalizer) && waits.events.is_empty());
@@ -173,7 +173,7 @@ fn what_a_machine_cost_counts_although_its_provider_was_removed_by_force(
         (on_record.gone_at.clone(), on_record.cost.as_deref()),
         (Some(Time(at(NOW + 20))), Some("1"))
     );
-    // It goes when its Pool has counted that.
+    // The record goes when its Pool has counted the cost.
     seen.machine.status = on_record;
     seen.deletion = None;
     assert!(plan(&seen, at(NOW + 21)).actions.is_empty());
@@ -210,7 +210,7 @@ fn a_machine_that_never_ran_costs_what_its_cloud_bills(
 fn a_machine_given_up_waits_until_its_dispatcher_knows_that() {
     let mut seen = deleting(up());
     seen.machine.finish_runs = true;
-    // The PoolLoads knows of no run, and not that the dispatcher saw the end of the machine.
+    // `PoolLoads` knows of no run, and not that the dispatcher saw the end of the machine.
     seen.runs = None;
     assert!(!plan(&seen, at(NOW)).actions.contains(&Action::Delete));
     seen.runs = Some(0);

@@ -1,4 +1,4 @@
-//! Orders whose answer nobody has: never twice, never forgotten.
+//! Orders whose answer is lost: never sent twice, never forgotten.
 
 use skyward_api::Machine;
 use skyward_core::machine::Rental;
@@ -145,7 +145,7 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
     let host_key = Some(seen.machine.status.host_key.clone());
     let dial = Action::Connect { endpoint, host_key };
     assert_eq!(plan(&seen, at(NOW)).actions, std::slice::from_ref(&dial));
-    // A day of it: nobody knows that it is lost.
+    // After a day of silence it is still not known to be lost.
     let later = plan(&seen, at(NOW + 86_400));
     assert_eq!(why(&later).0, Some(MachinePhase::Ready));
     seen.machine.deleting_since = Some(at(NOW));
@@ -161,7 +161,7 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
     );
 }
 
-/// Nobody waits for an answer that may never come: its Tasks would run for ever.
+/// Without a Provider no answer may ever come, and its Tasks would run for ever.
 #[rstest]
 #[case::and_its_client_too(AccountState::Gone, LookupOutcome::Unknown(None))]
 #[case::and_its_credentials_were_revoked(AccountState::Departed, LookupOutcome::Unknown(Some("revoked".into())))]
@@ -185,7 +185,7 @@ fn a_lost_machine_whose_provider_was_removed_is_given_up(
     );
 }
 
-/// The order of before died with its machine, and the list is a while behind.
+/// The former order died with its machine, and the list lags.
 #[test]
 fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark() {
     let facts = world().machine;

@@ -1,10 +1,10 @@
-//! What a machine is prepared with went missing between its order and its connection.
+//! An object that prepares a machine went missing between its order and its connection.
 
 use super::*;
 
 const WHY: &str = "Secret \"index\" of namespace \"team\" has no key password; add it";
 
-/// A machine that runs and is accepted, of which this was found out when it was to be connected.
+/// An accepted machine that runs, whose missing object showed at the try to connect.
 fn waiting() -> Observed {
     let mut seen = world();
     seen.machine.status.id = "pod-uid".into();

@@ -57,7 +57,7 @@ pub(crate) fn pool() -> Arc<Pool> {
     Arc::new(pool)
 }
 
-/// A Machine that was just recorded, of a world in which all is well.
+/// A Machine that was just recorded, in a world in which all is well.
 pub(crate) fn world() -> Observed {
     let spec: MachineSpec = serde_json::from_value(serde_json::json!({
         "pool": "train", "poolUid": "pool-uid", "slot": 0, "attempt": 1, "provider": "local", "offer": "local-x",
@@ -150,7 +150,7 @@ fn bootstrapping() -> Stage {
     }
 }
 
-/// Ready since long, and as its status says so.
+/// A Machine that has been Ready for long, as its status says.
 fn up() -> Observed {
     let mut seen = world();
     seen.provider = there(ProviderPhase::Running);
@@ -564,13 +564,13 @@ fn an_agent_that_refuses_our_epoch_takes_its_own_machine_out_of_use_and_no_other
         !ahead.actions.contains(&Action::Disconnect),
         "what runs there goes on"
     );
-    // What runs there is not known: it is not given up as an idle one is.
+    // Its runs are not known: it is not given up as an idle machine is.
     assert_eq!(seen.runs, Some(0));
     let later = plan(&seen, at(NOW + 3600));
     assert_eq!(why(&later).1, reason::EPOCH_AHEAD);
     let last = plan(&seen, at(NOW + 24 * 3600));
     assert_eq!(why(&last).1, reason::MACHINE_LOST);
-    // An agent may call itself what it likes: text makes nothing of it.
+    // An agent may name any version: text decides nothing.
     seen.session = Some(session(Stage::Failed(SessionFailure {
         kind: session::FailureKind::AgentRefused,
         step: None,

@@ -1,4 +1,4 @@
-//! Machines that are dearer than was recorded; and what is recorded of waits.
+//! Machines that are dearer than recorded; and the recorded timeout of the bootstrap.
 
 use rust_decimal::Decimal;
 use skyward_api::Machine;
@@ -54,7 +54,7 @@ fn a_machine_above_the_most_that_was_recorded_is_ended_and_says_both_prices(#[ca
         Some("2.01"),
         "its bill is counted as it is"
     );
-    // Once: what is on record is not judged again.
+    // A recorded price is not judged again.
     let mut again = seen;
     again.machine.status = status(&first).clone();
     let second = plan(&again, at(NOW + 1));

@@ -1,4 +1,4 @@
-//! Orders that wait for their turn at a cloud: that is no time of their machines.
+//! Orders that wait for their turn at a cloud: that wait is no time of their machines.
 
 use super::*;
 use crate::machine::facts::{MachineMemory, Queued};
@@ -74,7 +74,7 @@ fn an_order_that_is_told_to_wait_does_so_without_using_up_its_time(
     seen.order = Some(limited(wait));
     let waits = plan(&seen, at(NOW));
     assert!(!has_failed(&waits) && why(&waits).2.contains("wait for their turn"));
-    // Other failures than that are no waiting.
+    // Other failures are no wait for a turn.
     let refused = Err(ProviderError::new(ErrorKind::Transient, "order", "away"));
     memory.ordered(&refused, at(NOW + 700));
     assert_eq!(memory.queued, seen.queued);
@@ -90,7 +90,7 @@ fn what_its_cloud_turns_away_for_ever_is_given_up() {
     seen.order = Some(limited(None));
     assert!(!has_failed(&plan(&seen, at(hours + 299))));
     assert_eq!(why(&plan(&seen, at(hours + 300))).1, reason::PROVISION_TIMEOUT);
-    // Nor is it tried once more, since it may never have a turn.
+    // The order is not tried once more, since it may never have a turn.
     seen.order = None;
     assert_eq!(plan(&seen, at(hours + 299)).actions, [Action::Order]);
     let late = plan(&seen, at(hours + 300));
@@ -104,7 +104,7 @@ fn what_its_cloud_turns_away_for_ever_is_given_up() {
 fn a_new_leader_does_not_hold_against_a_machine_how_long_it_waited_before() {
     let mut seen = queued(NOW - 2000, NOW - 2000);
     seen.queued = MachineMemory::inherited(at(NOW)).queued;
-    // It may have been ordered by the leader before.
+    // The former leader may have ordered it.
     seen.knows_token = false;
     seen.unseen_until = Some(at(NOW + 30));
     assert!(!has_failed(&plan(&seen, at(NOW + 1))));

@@ -33,7 +33,7 @@ pub struct ResolvedCandidate {
     pub disk: Option<u64>,
     /// Architecture of the CPU; `None`: see [`ResolvedCandidate::architecture`].
     pub architecture: Option<Architecture>,
-    /// Its machines stand on nodes of a cluster: they have the architecture that those have.
+    /// Whether its machines stand on nodes of the cluster, whose architecture they have.
     pub own_nodes: bool,
     /// Only this region, or zones of it.
     pub region: Option<String>,
@@ -48,16 +48,16 @@ pub struct ResolvedCandidate {
 }
 
 impl ResolvedCandidate {
-    /// The architecture that a machine must have. A Pool that names a type of machine or an
-    /// accelerator takes the architecture that this has, and the nodes of a cluster are what they
-    /// are; other machines are far more often amd64 than not, and images are made for that.
+    /// The architecture that a machine must have. An instance type, an accelerator and the nodes of
+    /// a cluster have an architecture of their own; without these it is amd64, for which most
+    /// machines and images are made.
     pub fn architecture(&self) -> Option<Architecture> {
         let is_given = self.instance_type.is_some() || self.accelerator.is_some() || self.own_nodes;
         self.architecture.or((!is_given).then_some(Architecture::Amd64))
     }
 }
 
-/// The candidates of a Pool in their order; a Pool without any is one itself.
+/// The candidates of a Pool in their order; a Pool without any is its only candidate.
 pub fn candidates(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     let mut candidates = merged(pool);
     for candidate in &mut candidates {
@@ -190,8 +190,8 @@ pub fn contradiction(wanted: &Accelerator) -> Option<String> {
     ))
 }
 
-/// A number in the name of an accelerator that its field would not take, in words. Of a
-/// [`filled`] one: the record of a machine has the same bounds.
+/// A number in the name of a [`filled`] accelerator that its field would not take, in words: the
+/// record of a machine has the same bounds.
 pub fn out_of_bounds(wanted: &Accelerator) -> Option<String> {
     let name = &wanted.name;
     let count = wanted

@@ -200,7 +200,7 @@ fn cheapest(offers: &[&IndexedOffer]) -> String {
         )
 }
 
-/// At most eight of them, each once, in order.
+/// At most eight names, each once, in order.
 fn some(names: impl Iterator<Item = String>) -> String {
     let names: BTreeSet<String> = names.filter(|name| !name.is_empty()).collect();
     names.into_iter().take(8).collect::<Vec<_>>().join(", ")

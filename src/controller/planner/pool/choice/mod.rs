@@ -5,8 +5,8 @@
 //! left out until its time is over. When nothing is left, [`explain`] says which candidate
 //! removed how many Offers, and what would help.
 //!
-//! Price is what decides on a market too: with `SpotIfAvailable` an Offer is taken on
-//! the spot market where it has one, with `Cheapest` on whichever costs less.
+//! With `SpotIfAvailable` an Offer is taken on the spot market where it has a spot price, with
+//! `Cheapest` on the market that costs less.
 
 pub mod candidate;
 pub mod explain;
@@ -32,7 +32,7 @@ use crate::accounts::{
 /// Offers of the Providers that a Pool names.
 pub type Offerings = BTreeMap<String, Arc<OfferIndex>>;
 
-/// What is asked for.
+/// What a Pool asks of the choice.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// UID of the Pool.
@@ -41,9 +41,9 @@ pub struct Request<'a> {
     pub selection: Selection,
     /// Providers that may be used now.
     pub providers: &'a BTreeMap<String, Usable>,
-    /// Machines must reach each other: all of them stand at one place.
+    /// Whether machines must reach each other: all of them stand at one place.
     pub connected: bool,
-    /// Where those stand that exist.
+    /// The place of the existing machines.
     pub pinned: Option<&'a Place>,
     /// What was refused lately.
     pub unavailable: &'a UnavailableOfferings,
@@ -59,9 +59,9 @@ pub struct Request<'a> {
 /// Whether a Provider can be used by this Pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Usable {
-    /// It can, for at most so much per hour.
+    /// The Provider can be used, for at most so many USD per hour.
     Yes(Option<Decimal>),
-    /// It cannot; why, as a sentence.
+    /// The Provider cannot be used; why, as a sentence.
     No(String),
     /// Its limits leave no room for another machine.
     Full,
@@ -78,11 +78,11 @@ pub struct Choice<'a> {
     pub market: Market,
     /// USD per hour.
     pub price: Decimal,
-    /// It was refused a short while ago, as was everything else that fits; what was said.
+    /// The refusal of a short while ago, where everything that fits was refused.
     pub shortage: Option<String>,
 }
 
-/// A candidate that an Offer does not fulfil, in the order in which they are looked at.
+/// A constraint of a candidate that an Offer does not meet, in the order in which they are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Constraint {
     /// Another type of machine.
@@ -101,7 +101,7 @@ pub enum Constraint {
     AcceleratorCount,
     /// Accelerators with too little memory.
     AcceleratorMemory,
-    /// Accelerators that are built in another way, or nobody says how.
+    /// Accelerators of another form factor, or whose form factor is not known.
     FormFactor,
     /// Too few CPUs.
     Cpu,
@@ -127,9 +127,9 @@ pub enum Constraint {
     Dear,
 }
 
-/// The best Offer for one machine, or `None` when nothing fits. What was refused lately
-/// comes after everything else: where all that fits was refused, the best of it is the
-/// answer, with what was said.
+/// The best Offer for one machine, or `None` when nothing fits. Offers that were refused lately
+/// come after all others: where all that fit were refused, the best of them is the answer, with the
+/// refusal.
 pub fn choose<'a>(
     candidates: &'a [ResolvedCandidate],
     offers: &'a Offerings,
@@ -151,11 +151,11 @@ pub fn choose<'a>(
                 break;
             }
             if let Some((found, _)) = &best {
-                // Whatever follows, it cannot be better.
+                // No later Offer can be better.
                 if *found < best_at(request.selection, candidate, lowest) {
                     break;
                 }
-                // This one cannot, which is known sooner than whether it would do.
+                // This one cannot be better, which is cheaper to know than whether it fits.
                 if *found < rank(request.selection, candidate, offer, lowest, false) {
                     continue;
                 }
@@ -189,9 +189,9 @@ pub fn choose<'a>(
     best.map(|(_, choice)| choice)
 }
 
-/// Smaller is better. Among equals one without accelerators, which others may need; then
-/// one that the provider says is available; then one of the usual architecture, for which
-/// images are made; then the earlier candidate; then by name.
+/// Smaller is better. Among equals an Offer without accelerators comes first, since other Pools may
+/// need those; then one that is surely available; then the usual architecture, for which images are
+/// made; then the earlier candidate; then the name.
 type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
 
 fn rank(
@@ -238,7 +238,7 @@ pub struct Fit<'a> {
     pub market: Market,
     /// USD per hour.
     pub price: Decimal,
-    /// What was said when it was refused a short while ago.
+    /// The refusal of a short while ago.
     pub shortage: Option<&'a str>,
 }
 
@@ -289,8 +289,8 @@ fn soonest<'a>(
 }
 
 /// On which markets and at which prices an Offer fulfils a candidate, in the order in which they
-/// are tried and whatever was refused, or the first constraint that it does not meet. `room`
-/// is what the limits of its Provider leave per hour.
+/// are tried and regardless of refusals, or the first constraint that it does not meet. `room` is
+/// what the limits of its Provider leave per hour.
 fn terms(
     request: &Request<'_>,
     candidate: &ResolvedCandidate,
@@ -361,7 +361,7 @@ fn markets(
     }
 }
 
-/// Whether the machine itself is what is asked for.
+/// Whether the hardware meets the candidate's constraints.
 fn hardware(
     request: &Request<'_>,
     candidate: &ResolvedCandidate,

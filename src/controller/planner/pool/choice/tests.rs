@@ -1,4 +1,4 @@
-//! Tables over the choice, and that it is the best of all that fit.
+//! Tables over the choice, and a property: it is the best of all that fit.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! May machines be created at all? If not, the Pool says why and what would help.
-//! Machines that run already are left alone, whatever is found here.
+//! Machines that run already are left alone.
 //!
 //! One Provider that can be used is enough; the others only narrow the choice.
 
@@ -137,7 +137,7 @@ fn providers(seen: &Observed) -> Option<Block> {
             "The Pool names no Provider. Set provider, or candidates that each have one.".to_owned(),
         ));
     };
-    // What may pass by itself decides: then nobody has to act.
+    // A cause that may pass by itself wins: then nobody has to act.
     let reason = refusals
         .iter()
         .find(|block| !block.stalled)
@@ -191,7 +191,7 @@ fn refusal(seen: &Observed, name: &str, facts: &ProviderFacts) -> Option<Block> 
     }
 }
 
-/// The API server refuses Machines of this Pool: it is tried again, but not at once.
+/// The API server refuses Machines of this Pool: their creation is tried again, but not at once.
 fn refusal_of_the_api(draft: &mut Draft<'_>) -> Option<Block> {
     let refusal = draft.seen.refusal.as_ref()?;
     let said = format!(

@@ -1,4 +1,4 @@
-//! What must hold for every plan, whatever it was made from. Property tests and debug
+//! The rules that every plan must keep. Property tests and debug
 //! builds check it.
 
 use std::collections::{BTreeMap, BTreeSet};

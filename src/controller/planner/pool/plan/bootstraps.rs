@@ -1,12 +1,12 @@
-//! Bootstraps that fail in the same way: the second machine that does stops the Pool, for a third
-//! would do so too, and each is paid for.
+//! Bootstraps that fail in the same way: the second such machine stops the Pool, for a third would
+//! fail too, and each is paid for.
 //!
-//! The ways are on record in the Pool's status before their machines go, so that another leader
-//! knows them, with the names of the machines, so that none counts twice. They are forgotten when
-//! the spec changes or what it names does (Secrets, ConfigMaps, Providers), when the Pool is off or
+//! The Pool's status records the failures before their machines go, so that another leader knows
+//! them, with the names of the machines, so that none counts twice. They are forgotten when the
+//! spec or an object that it names (Secret, ConfigMap, Provider) changes, when the Pool is off or
 //! suspended, when a machine becomes ready afterwards, and after an hour where a server was not
-//! reached, which may pass by itself. From then on only machines of later attempts count: those
-//! that were under way were prepared as it was before.
+//! reached, which may pass by itself. From then on only machines of later attempts count: earlier
+//! ones were prepared from the old spec.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,15 +29,15 @@ use crate::{
     pool::facts::MachineFacts,
 };
 
-/// So many machines that fail in the same way are enough.
+/// Machines that fail in the same way before the Pool stops.
 const ENOUGH: usize = 2;
-/// Most ways that are remembered.
+/// Most different failures that are remembered.
 const WAYS: usize = 6;
-/// Most machines named of one way.
+/// Most machines that are named for one failure.
 const NAMED: usize = 4;
 
-/// Digest of what machines are prepared with: the spec, but for how many are wanted, and the
-/// versions of what it names. `None`: one of them is not known now.
+/// Digest of what machines are prepared from: the spec without the number of machines, and the
+/// versions of the objects that it names. `None`: a version is not known now.
 pub fn tried_with(
     spec: &PoolSpec,
     references: Option<&str>,
@@ -52,7 +52,7 @@ pub fn tried_with(
     Some(short_digest(all.to_string().as_bytes()))
 }
 
-/// Forgets what holds no longer, and answers whether the Pool is stopped by what is left.
+/// Forgets failures that no longer count, and answers whether the remaining ones stop the Pool.
 pub(crate) fn forget(draft: &mut Draft<'_>) -> bool {
     let seen = draft.seen;
     let Some(record) = draft.status.bootstrap.as_mut() else {
@@ -94,7 +94,7 @@ pub(crate) fn forget(draft: &mut Draft<'_>) -> bool {
     false
 }
 
-/// Puts on record how bootstraps failed, and stops the Pool where two did in the same way.
+/// Records how bootstraps failed, and stops the Pool where two failed in the same way.
 pub(crate) fn note(draft: &mut Draft<'_>) {
     let seen = draft.seen;
     let mut record = draft.status.bootstrap.clone().unwrap_or_default();
@@ -136,7 +136,7 @@ fn add(record: &mut BootstrapRecord, at: jiff::Timestamp, machine: &str, failure
             way.last_at = Time(way.last_at.0.max(at));
         }
         None => {
-            // One that has stopped the Pool is never the one that makes room.
+            // A failure that has stopped the Pool never makes room.
             if ways.len() == WAYS {
                 let oldest = ways.iter().position(|way| !is_enough(way)).unwrap_or_default();
                 ways.remove(oldest);
@@ -154,7 +154,7 @@ fn is_enough(way: &RepeatedFailure) -> bool {
     way.machines.len() >= ENOUGH
 }
 
-/// Whether it may be over without anybody's help.
+/// Whether the cause may pass by itself.
 fn may_pass(way: &RepeatedFailure) -> bool {
     way.failure.cause == Some(BootstrapCause::Unreachable)
 }
@@ -181,7 +181,8 @@ fn stop(draft: &mut Draft<'_>, way: &RepeatedFailure) {
     });
 }
 
-/// What the last machine of that way said; what an earlier plan wrote of it, when that is gone.
+/// The message of the last machine that failed so; that of an earlier plan, when the machine is
+/// gone.
 fn in_words(draft: &Draft<'_>, way: &RepeatedFailure) -> String {
     let failures = draft.seen.machines.iter().filter_map(|machine| {
         let failure = machine.failure.as_ref()?;

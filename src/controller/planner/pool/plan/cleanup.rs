@@ -1,10 +1,10 @@
 //! The Pool is being deleted: its machines first, then its key, then its finalizer.
 //!
 //! Machines drain by themselves: the dispatcher stops their runs, and a Machine waits
-//! for it, at most `timeouts.shutdown` and a little longer. The finalizer goes only when
-//! no record is left and the provider says that nothing with the Pool's mark is either;
-//! a list that failed is not an empty one. A Pool that never ordered anything, and one
-//! whose Provider is gone (the Machines' own finalizers have decided), goes at once.
+//! for it, at most `timeouts.shutdown` and a little longer. The finalizer goes only when no record
+//! is left and the provider lists nothing with the Pool's mark; a list that failed is not an empty
+//! one. A Pool that never ordered anything, and one whose Provider is gone (the Machines' own
+//! finalizers have decided), goes at once.
 
 use std::{collections::BTreeSet, time::Duration};
 

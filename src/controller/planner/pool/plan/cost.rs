@@ -1,5 +1,5 @@
-//! What the Pool's machines cost: machines that are gone are settled once, and a budget that
-//! is spent ends the others.
+//! The cost of the Pool's machines: machines that are gone are settled once, and a spent budget
+//! ends the others.
 //!
 //! A Machine's record stays until its cost is counted here, and its UID stays here until
 //! its record is gone: whatever crashes in between, it counts exactly once.
@@ -112,7 +112,7 @@ pub(crate) fn announce(draft: &mut Draft<'_>) {
         .push(EventSpec::normal(events::reason::COST_FINAL, "Settle", note));
 }
 
-/// Ends what a spent budget pays no more.
+/// Ends all machines once the budget is spent.
 pub(crate) fn budget(draft: &mut Draft<'_>) {
     let Some(budget) = &draft.seen.pool.spec.budget else {
         return;
@@ -163,9 +163,9 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
     });
 }
 
-/// When what is left will be spent, at the latest after [`LOOK`].
+/// Time until the rest of the budget is spent, at most [`LOOK`].
 fn time_left(left: Decimal, hourly: Decimal) -> Duration {
-    // What lasts longer than can be told is looked at again all the same.
+    // A time beyond the range of a duration becomes [`LOOK`].
     let seconds = (left * Decimal::from(3600))
         .checked_div(hourly)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds.to_f64()?).ok());
@@ -186,14 +186,14 @@ fn spent_since(bill: &Bill, start: Timestamp, now: Timestamp) -> Decimal {
 
 /// A period of a budget.
 struct Period {
-    /// How many there were before.
+    /// How many periods have passed.
     passed: i64,
     start: Timestamp,
     length: Duration,
 }
 
 impl Period {
-    /// That which it is now, of a Pool that was created then; `None` where there are none.
+    /// The current period of a Pool that was created then; `None` for a budget without periods.
     fn of(budget: &Budget, created: Timestamp, now: Timestamp) -> Option<Self> {
         let period = budget.period.as_ref()?.parse()?;
         let length = i64::try_from(period.as_secs())
@@ -211,8 +211,8 @@ impl Period {
     }
 }
 
-/// The budget of a Pool and what is spent of it, in USD, from what is on record: the count of
-/// its own plan, for callers that must know before that plan is made. `None` without a budget.
+/// The budget of a Pool and what is spent of it, in USD, from the records: the same count as the
+/// Pool's plan makes, for callers that need it before. `None` without a budget.
 pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Option<(Decimal, Decimal)> {
     let budget = pool.spec.budget.as_ref()?;
     let most = money::usd(&budget.max_total_cost)?;
@@ -231,7 +231,7 @@ pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Opti
     let facts = pool_facts(pool);
     let before = match Period::of(budget, facts.created_at, now) {
         Some(period) if cost.period_start.as_ref().map(|time| time.0) != Some(period.start) => {
-            // It began, and that is not on record yet.
+            // The period began, and the status does not say so yet.
             let since = |(_, bill): &(bool, Bill)| spent_since(bill, period.start, now);
             if period.passed == 0 {
                 Decimal::ZERO
@@ -244,7 +244,7 @@ pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Opti
     Some((most, total - before))
 }
 
-/// Begins the period that it is now; answers with its end.
+/// Begins the current period; answers with its end.
 fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
     let Period {
         passed,
@@ -254,7 +254,7 @@ fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
     if let Some(cost) = &mut draft.status.cost
         && cost.period_start.as_ref().map(|time| time.0) != Some(start)
     {
-        // The first period has everything; another may have begun while nobody looked.
+        // The first period counts everything; a later one may have begun while no controller ran.
         cost.spent_before_period = if passed == 0 {
             String::new()
         } else {

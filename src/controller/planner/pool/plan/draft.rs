@@ -21,13 +21,13 @@ use crate::{
 pub struct Plan {
     /// The status to record before anything is done.
     pub status: PoolStatus,
-    /// What to do then, in this order.
+    /// The effects, in this order.
     pub actions: Vec<Action>,
     /// What to tell people afterwards.
     pub events: Vec<EventSpec>,
     /// When to look again, if nothing changes before.
     pub next: Next,
-    /// Why, step by step.
+    /// Why the plan is as it is, step by step.
     pub reasons: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ pub enum Action {
     DeleteMachine {
         /// Its name.
         name: String,
-        /// Its UID, so that no other of that name is meant.
+        /// Its UID, so that no later Machine of that name is deleted.
         uid: String,
         /// Why.
         why: Why,
@@ -62,10 +62,10 @@ pub enum Action {
     Release {
         /// Name of the Provider.
         provider: String,
-        /// Whose it is, and where.
+        /// The Pool, and its regions.
         scope: PoolScope,
     },
-    /// Deletes what is stored of its machines' bootstraps.
+    /// Deletes the stored output of its machines' bootstraps.
     DeleteLogs,
     /// Deletes the Pool's SSH key.
     ReleaseKey,
@@ -86,7 +86,7 @@ pub enum Why {
     Duplicate,
     /// The Pool is suspended.
     Suspended,
-    /// The machines that it must reach are not available where it is.
+    /// The machines that it must reach are not available in its place.
     Moved,
     /// Its terms hold no longer, so it was not ordered.
     Withdrawn,
@@ -148,7 +148,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) ordered: Vec<u32>,
     /// What the last failure was, in words.
     pub(crate) last_failure: Option<String>,
-    /// Whether something that was not refused lately could be ordered now.
+    /// Whether an Offer that was not refused lately could be ordered now.
     pub(crate) elsewhere: bool,
     /// What its machines have cost.
     pub(crate) spent: Decimal,
@@ -198,16 +198,16 @@ impl<'a> Draft<'a> {
             .filter(|machine| machine.is_live() && !self.given_up.contains(&machine.name))
     }
 
-    /// Machines that take their slot. Machines that this plan gives up still do, unless nothing
-    /// of them exists.
+    /// Machines that occupy their slot. Machines that this plan gives up still do, unless they
+    /// never existed.
     pub(crate) fn holding(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
         self.seen.machines.iter().filter(|machine| {
             machine.occupies() && !(machine.refused && self.given_up.contains(&machine.name))
         })
     }
 
-    /// Gives up a machine. One that the watch has not shown has no UID yet: it is left for
-    /// the next plan.
+    /// Gives up a machine. A machine that the watch has not shown has no UID yet: the next plan
+    /// gives it up.
     pub(crate) fn give_up(&mut self, machine: &MachineFacts, why: Why, finish_runs: bool) -> bool {
         let Some(uid) = &machine.uid else { return false };
         self.actions.push(Action::DeleteMachine {
@@ -263,7 +263,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Providers, for people.
+/// Formats names of Providers for messages.
 pub(crate) fn named<'a>(providers: impl IntoIterator<Item = impl AsRef<str>> + 'a) -> String {
     let names: Vec<String> = providers
         .into_iter()

@@ -1,6 +1,6 @@
 //! Machines of an older spec are replaced: machines that never took runs at once, others
-//! when they are idle, one at a time beyond `nodes.min`. Nothing is given up while a new
-//! machine could not be ordered.
+//! when they are idle, one at a time beyond `nodes.min`. No machine is given up while a new one
+//! could not be ordered.
 
 use super::{
     draft::{Draft, Why},

@@ -1,13 +1,13 @@
 //! Failed machines: given up, counted, and waited for. The only place that decides to
 //! stop trying.
 //!
-//! A refusal is no failed try while another offer fits: that one is ordered at once. For
-//! want of room the machine has failed by then; where the order is refused as it is, the
-//! machine waits for somebody to mend the cause until something else fits.
+//! A refusal is no failed try while another Offer fits: that one is ordered at once. A machine
+//! without capacity has failed; a machine whose order is refused as it is waits for somebody to
+//! mend the cause, until another Offer fits.
 //!
 //! A failure counts when the machine never took a run, was dearer than recorded, or broke a limit
-//! of the protocol; one that vanishes later is replaced at once. One that was never ordered,
-//! because its terms ceased to hold, is no failed try. A failure is counted once, whatever
+//! of the protocol; a machine that vanishes later is replaced at once. A machine that was never
+//! ordered, because its terms ceased to hold, is no failed try. A failure is counted once, whatever
 //! crashes: failures not younger than the last counted one are ignored. Bootstraps that fail in the
 //! same way twice stop the Pool before that ([`bootstraps`]).
 
@@ -36,13 +36,13 @@ pub(super) const MAX_ATTEMPTS: u32 = 10;
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The delay doubles up to this many times its value.
 const MAX_FACTOR: u32 = 32;
-/// Then it is tried again although nothing changed.
+/// After this long the Pool tries again although nothing changed.
 pub(super) const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
 /// A machine that stays ready this long ends a row of failed tries. A machine that breaks a limit
-/// of the protocol does so sooner, and would otherwise begin the row anew each time.
+/// of the protocol does so sooner, and must not begin the row anew each time.
 const STEADY: Duration = Duration::from_mins(1);
-/// Time between two looks while orders are refused as they are: no wake-up tells what another try
-/// met, or that a shortage is over.
+/// Time between two looks while orders are refused as they are: no event tells the answer to
+/// another try, or that a shortage is over.
 const REFUSED_LOOK: Duration = Duration::from_secs(5);
 /// Stands in front of the last failure in messages of conditions.
 pub(super) const MARKER: &str = "Last failure: ";
@@ -56,11 +56,11 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     }
 }
 
-/// Machines whose order was refused as it is are given up where something else fits. Where
-/// nothing does they stay: they are tried again, and say what a person must mend.
+/// Machines whose order was refused as it is are given up where another Offer fits. Where none does
+/// they stay: their orders are tried again, and their conditions say what a person must mend.
 fn move_on(draft: &mut Draft<'_>) {
     let (seen, now) = (draft.seen, draft.now);
-    // This process does not know what an earlier one heard: the machine's next try tells.
+    // This process does not know refusals of an earlier one: the machine's next try tells.
     let is_known = |machine: &MachineFacts| {
         let place = &machine.place;
         let unavailable = &seen.unavailable;
@@ -76,7 +76,7 @@ fn move_on(draft: &mut Draft<'_>) {
     if refused.is_empty() {
         return;
     }
-    // As if they were gone: they hold the others where they would stand.
+    // Planned as if they were gone, since they would pin the others to their place.
     let others = draft.given_up.len();
     draft
         .given_up
@@ -131,7 +131,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     if let Some(at) = ready_at.filter(|_| !succeeded) {
         draft.requeue_after(elapsed(draft.now, after(at, STEADY)));
     }
-    // What stopped the Pool is what it says, until that is over.
+    // A stopped Pool keeps the message about its cause.
     if draft.status.failed_attempts > 0 && !is_stopped && (changed || forgiven || succeeded) {
         draft.because(format!(
             "{} failed tries forgotten: {}",
@@ -166,7 +166,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     if draft.status.failed_attempts == 0 {
         draft.because("no failed tries");
         let mut said = refused_as_they_are(draft);
-        // Stays while it is tried again.
+        // The refusal stays while the creation is tried again.
         let refusal = draft.seen.refusal.as_ref();
         said.extend(refusal.map(|refusal| cut(&refusal.why, 1000)));
         draft.last_failure = (!said.is_empty()).then(|| cut(&said.join("; "), 1400));
@@ -261,7 +261,7 @@ fn is_withdrawn(failure: &Failure) -> bool {
     failure.reason == reason::ORDER_WITHDRAWN
 }
 
-/// What each provider said when it last refused an offer, as far as this process remembers.
+/// The last refusal of each provider, as far as this process remembers.
 fn refusals(draft: &Draft<'_>) -> Vec<String> {
     let seen = draft.seen;
     let mut said = Vec::new();
@@ -283,7 +283,7 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
     said
 }
 
-/// What each provider last said of orders of this Pool that it refuses as they are.
+/// The last refusal by each provider of this Pool's orders as they are.
 pub(crate) fn refused_as_they_are(draft: &Draft<'_>) -> Vec<String> {
     let seen = draft.seen;
     let said = |provider: &String| {
@@ -303,7 +303,7 @@ fn was_refused(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Con
         .is_some_and(|stalled| stalled.reason == reason::ALL_PROVIDERS_FAILED)
 }
 
-/// What an earlier plan wrote about the last failure, whose machine is gone by now.
+/// The text of an earlier plan about the last failure, whose machine is gone by now.
 fn remembered(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> Option<String> {
     [condition::STALLED, condition::RECONCILING, condition::READY]
         .iter()

@@ -1,13 +1,13 @@
 //! Too many or too few machines.
 //!
 //! A slot has at most one live machine. A machine that drains keeps its slot until it is
-//! gone, so there are never more machines than wanted; a failed or lost one gives it up
-//! at once. Too many: machines that never took runs go first, then idle ones, then busy
-//! ones, which finish their runs; among equals the highest slot first and the head last.
-//! A machine whose load is not known is not touched.
+//! gone, so there are never more machines than wanted; a failed or lost machine gives it up at
+//! once. Too many: machines that never took runs go first, then idle ones, then busy ones, which
+//! finish their runs; among equals the highest slot first and the head last. A machine whose load
+//! is not known is not touched.
 //!
-//! Machines that must reach each other stand at one place: the first decides, and when
-//! the others are not available there, all of them move.
+//! Machines that must reach each other stand at one place: that of the first, and when the others
+//! are not available there, all of them move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,14 +35,14 @@ use crate::{
 /// Between two looks at records that cannot be read.
 const UNREAD_LOOK: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Of two live machines in one slot (an old leader's last order arrived late) one goes.
+/// Gives up one of two live machines in one slot, where an old leader's last order arrived late.
 pub(crate) fn plan_duplicates(draft: &mut Draft<'_>) {
     let mut slots: BTreeMap<u32, Vec<&MachineFacts>> = BTreeMap::new();
     for machine in draft.live() {
         slots.entry(machine.slot).or_default().push(machine);
     }
     for (_, mut machines) in slots.into_iter().filter(|(_, machines)| machines.len() > 1) {
-        // Best last: the one that took runs, then the older attempt, which is further.
+        // Best last: the machine that took runs, then the older attempt, which is further.
         machines.sort_by_key(|machine| {
             (
                 machine.ready,
@@ -59,8 +59,8 @@ pub(crate) fn plan_duplicates(draft: &mut Draft<'_>) {
     }
 }
 
-/// What the cloud takes back is given up while there is time to end its runs; its slot is
-/// free at once.
+/// Gives up machines that the cloud takes back, while there is time to end their runs; their slots
+/// are free at once.
 pub(crate) fn plan_reclaimed(draft: &mut Draft<'_>) {
     let reclaimed: Vec<_> = draft.live().filter(|machine| machine.reclaimed).collect();
     for machine in reclaimed {
@@ -88,7 +88,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         return;
     }
     let mut occupied: BTreeSet<u32> = draft.holding().map(|machine| machine.slot).collect();
-    // Its machine may run: nothing is ordered beside it.
+    // The machine of an unreadable record may run: nothing is ordered beside it.
     occupied.extend(draft.seen.unread.iter().filter_map(|unread| unread.slot));
     let unread = u32::try_from(draft.seen.unread.len()).unwrap_or(u32::MAX);
     let missing = wanted.saturating_sub(count(draft.holding()).saturating_add(unread));
@@ -107,7 +107,7 @@ fn tell_unread(draft: &mut Draft<'_>) {
     let Some(first) = draft.seen.unread.first() else {
         return;
     };
-    // That one of them is gone or was mended wakes no Pool.
+    // The end or repair of such a record wakes no Pool.
     draft.requeue_after(UNREAD_LOOK);
     if draft.block.is_some() {
         return;
@@ -181,7 +181,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     if short > 0 {
         let block = nothing_fits(draft, &basket, short);
         draft.block(block);
-        // Another Pool may return machines, which no event of ours tells this one.
+        // No event tells this Pool that another Pool returned machines.
         draft.requeue_after(std::time::Duration::from_secs(10));
     }
     if orders.is_empty() {
@@ -189,8 +189,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     }
     let pool = &seen.pool;
     draft.actions.push(Action::EnsureKey);
-    // Whatever somebody wrote into the status: no attempt of a machine that is known is
-    // used again.
+    // Even if somebody edited the status, no attempt of a known machine is used again.
     let known = seen.machines.iter().map(|machine| machine.attempt).max();
     draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
     let spare = spare(draft, &orders);
@@ -245,7 +244,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
 }
 
 /// What each order may cost per hour beyond its price, by Provider: what its limits leave, in
-/// equal parts. A Provider without such limits is not there.
+/// equal parts. Providers without such limits are left out.
 fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, Decimal> {
     let mut taken: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
     for (_, choice) in orders {
@@ -263,34 +262,34 @@ fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, De
     taken.into_iter().filter_map(spare).collect()
 }
 
-/// What could be ordered now, anywhere.
+/// The Offer that could be ordered now, at any place.
 pub(crate) fn could_order<'a>(draft: &Draft<'a>) -> Option<Choice<'a>> {
     let mut basket = OrderPlan::new(draft);
-    // Machines that are given up make room where they stand.
+    // Machines that are given up make room at their place.
     basket.pinned = None;
     basket.next(draft)
 }
 
-/// Whether a machine that was just refused is ordered again at once, because another offer
-/// has not been: one where the others stand, or one to which all of them can move.
+/// Whether a machine that was just refused is ordered again at once, because another Offer was not
+/// refused: at the place of the others, or at one to which all of them can move.
 pub(crate) fn moves_on(draft: &Draft<'_>) -> bool {
     is_had_here(draft) || can_move(draft)
 }
 
-/// Whether there is an offer where the others stand that was not refused lately.
+/// Whether an Offer at the place of the others was not refused lately.
 fn is_had_here(draft: &Draft<'_>) -> bool {
     OrderPlan::new(draft)
         .next(draft)
         .is_some_and(|choice| choice.shortage.is_none())
 }
 
-/// What one plan orders: each order narrows the next.
+/// The orders of one plan: each narrows the next.
 struct OrderPlan<'a> {
-    /// Machines must reach each other.
+    /// Whether machines must reach each other.
     connected: bool,
-    /// Where they stand.
+    /// The place where all of them stand.
     pinned: Option<Place>,
-    /// Only where all of them have room.
+    /// Whether only places with room for all of them count.
     whole: bool,
     /// Ordered from each Provider by this plan: machines, and USD per hour.
     ordered: BTreeMap<String, (u32, Decimal)>,
@@ -298,7 +297,7 @@ struct OrderPlan<'a> {
     spot: u32,
     /// Machines on demand, including the orders of this plan.
     on_demand: u32,
-    /// Nothing fits on the spot market: its share of `spotPercent` is not available.
+    /// Whether nothing fits on the spot market: its share of `spotPercent` is not available.
     no_spot: bool,
     /// The last choice, good until what it was made from changes.
     last: Option<(Option<Market>, Choice<'a>)>,
@@ -310,7 +309,7 @@ impl<'a> OrderPlan<'a> {
         let connected = draft.seen.pool.spec.is_connected() && draft.wanted() > 1;
         Self {
             connected,
-            // Machines that go do not hold the others where they stand.
+            // Machines that go do not pin the others to their place.
             pinned: draft
                 .holding()
                 .find(|machine| connected && machine.is_live())
@@ -351,7 +350,7 @@ impl<'a> OrderPlan<'a> {
         Some(choice)
     }
 
-    /// The share on demand need not wait for that of the spot market.
+    /// The share on demand does not wait for the share of the spot market.
     fn next_on_demand(&mut self, draft: &Draft<'a>, market: Option<Market>) -> Option<Choice<'a>> {
         if market != Some(Market::Spot) || self.no_spot {
             return None;
@@ -398,7 +397,7 @@ impl<'a> OrderPlan<'a> {
         if !self.connected || self.pinned.is_some() {
             return choose_of(&self.ordered);
         }
-        // The first decides where all of them stand: best where all of them have room.
+        // The first order decides the place of all: best a place with room for all.
         let others = draft.wanted().saturating_sub(1);
         let mut all = self.ordered.clone();
         for provider in draft.seen.providers.keys() {
@@ -435,8 +434,8 @@ impl<'a> OrderPlan<'a> {
 
 /// Whether all machines can move to another place, when the missing machines are not available
 /// where the others are, and more machines are available there than stand here: with
-/// `spotPercent` one place may sell one market and another place the other. Nothing moves
-/// that works: not while `nodes.min` is there, or anything runs.
+/// `spotPercent` one place may sell one market and another place the other. No working Pool moves:
+/// not while `nodes.min` machines are there, or a run goes on.
 fn can_move(draft: &Draft<'_>) -> bool {
     let live: Vec<_> = draft.live().collect();
     let wanted = draft.wanted();
@@ -474,7 +473,7 @@ fn move_all(draft: &mut Draft<'_>) {
 fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block {
     let market = basket.market(draft);
     let providers = admission::usable(draft.seen, &basket.ordered);
-    // As if there were no limits: what does not even fit then is not kept out by one.
+    // Without limits: an Offer that does not fit then is not kept out by a limit.
     let unlimited: BTreeMap<String, Usable> = providers
         .into_iter()
         .map(|(name, usable)| match usable {
@@ -491,7 +490,7 @@ fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block 
             stalled: true,
         };
     };
-    // Failed machines count until they are gone, which frees their place by itself.
+    // Failed machines count until they are gone, which makes room by itself.
     let going = count(
         draft
             .seen
@@ -514,7 +513,7 @@ fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block 
     }
 }
 
-/// The limit of each Provider that alone keeps out what fits there.
+/// The limit of each Provider that alone keeps out fitting Offers.
 fn bound<'a>(draft: &Draft<'a>, basket: &OrderPlan<'_>, unlimited: &Request<'_>) -> Vec<(&'a str, Binding)> {
     let bound = |(name, facts): (&'a String, &'a ProviderFacts)| {
         let index = draft.seen.offers.get(name)?;

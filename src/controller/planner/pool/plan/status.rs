@@ -1,6 +1,6 @@
-//! Conditions, phase and counts of a Pool: a function of what was seen and what the
-//! steps before decided. Events about the Pool as a whole come from comparing it with
-//! what was last written.
+//! Conditions, phase and counts of a Pool: a function of the observation and of the decisions of
+//! the steps before. Events about the Pool as a whole come from comparing the new status with the
+//! old one.
 
 use std::collections::BTreeSet;
 
@@ -31,10 +31,10 @@ use crate::{
 const MAX_ATTENTION: usize = 32;
 /// Longest list of names in a column, in bytes: the longest name of a Provider fits.
 const MAX_NAMES: usize = 300;
-/// Its end where there are more.
+/// End of a list that leaves names out.
 const MORE: &str = ",…";
 
-/// What the machines amount to.
+/// Counts of the Pool's machines.
 struct Counts {
     wanted: u32,
     least: u32,
@@ -161,7 +161,7 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
             format!("{summary} {}", block.message),
         ),
         None if is_ready => Condition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
-        // The end of an output is long: Stalled has it.
+        // The output is long: only Stalled has it.
         Some(block) => Condition::new(READY, false, block.reason, without_output(&block.message)),
         None => {
             let last = draft
@@ -230,8 +230,8 @@ fn leaving(draft: &Draft<'_>) -> String {
     )
 }
 
-/// The conditions, with Reconciling at False where nothing is under way, for the better or the worse:
-/// a Pool's Ready says which, and `kubectl wait` has one condition that comes at either end.
+/// The conditions, with Reconciling=False where nothing is under way: Ready says whether the Pool
+/// works, and `kubectl wait` has one condition for both ends.
 fn settled(mut conditions: Vec<Condition>) -> Vec<Condition> {
     let ready = conditions.iter().find(|c| c.type_ == READY);
     if let (Some(ready), true) = (ready, conditions.iter().all(|c| c.type_ != RECONCILING)) {
@@ -241,7 +241,7 @@ fn settled(mut conditions: Vec<Condition>) -> Vec<Condition> {
     conditions
 }
 
-/// A machine whose order is refused as it is; it is tried again, but somebody must act.
+/// A machine whose order is refused as it is: the order is tried again, but somebody must act.
 fn refused<'a>(draft: &Draft<'a>) -> Option<(&'a str, &'a str)> {
     draft.live().find_map(|machine| match &machine.concern {
         Some((why, message)) if why == reason::ORDER_REFUSED => {
@@ -310,7 +310,7 @@ fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> Strin
     match ready.map(|ready| ready.reason) {
         None | Some(reason::ALL_MACHINES_READY) => String::new(),
         Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
-        // Fewer may have been enough: a machine that fails as another one did is no try more.
+        // Fewer tries may have been enough: two machines that fail in the same way stop the Pool.
         Some(why) if failed > 0 && stalled => format!("{why}: given up after {failed} tries"),
         Some(why) if failed > 0 => format!("{why}: {failed}/{allowed} tries failed"),
         Some(why) => why.to_owned(),
@@ -327,13 +327,13 @@ fn sources(machines: &[MachineFacts], candidates: &[ResolvedCandidate]) -> (Stri
             .map(|candidate| candidate.accelerator_name.as_str());
         return (listed(providers), listed(accelerators));
     }
-    // In the order of their names: that of the slots changes with each machine that is replaced.
+    // Sorted by name: the order of slots changes with each replaced machine.
     let providers: BTreeSet<&str> = machines.iter().map(|m| m.place.provider.as_str()).collect();
     let accelerators: BTreeSet<&str> = machines.iter().map(|m| m.accelerator.as_str()).collect();
     (listed(providers), listed(accelerators))
 }
 
-/// Names for a column, each once; whole ones, as many as there is room for.
+/// Names for a column, each once; as many whole names as fit.
 fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut known = BTreeSet::new();
     let mut text = String::new();

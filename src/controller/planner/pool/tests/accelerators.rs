@@ -1,4 +1,4 @@
-//! Which accelerators the record of a machine says it has, and what the columns of a Pool say.
+//! The accelerators in the record of a machine and in the columns of a Pool.
 
 use serde_json::{Value, json};
 use skyward_api::{

@@ -1,4 +1,4 @@
-//! May machines be created at all, and what a Pool says when not.
+//! Whether machines may be created, and the Pool's conditions when not.
 
 use super::*;
 
@@ -165,7 +165,7 @@ fn a_machine_that_the_api_server_refuses_is_tried_again_later_and_the_pool_says_
         message.contains("exceeded quota: none") && message.contains("Raise the quota"),
         "{message}"
     );
-    // Its own write of that wakes it, and is no reason to try again.
+    // The Pool's own write wakes it, which is no reason to try again.
     seen.pool.status = plan.status;
     let again = decide(&seen);
     assert_eq!((created(&again), &again.status), (vec![], &seen.pool.status));

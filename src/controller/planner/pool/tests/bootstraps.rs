@@ -1,5 +1,5 @@
-//! Bootstraps that fail: in the same way twice, in different ways, at the same time, and what is
-//! known of them after a restart.
+//! Bootstraps that fail: in the same way twice, in different ways, at the same time, and after a
+//! restart.
 
 use skyward_api::machine::{BootstrapCause, BootstrapFailure};
 
@@ -35,7 +35,7 @@ fn unreachable(slot: u32, attempt: u32, when: i64) -> MachineFacts {
     machine
 }
 
-/// The next plan, of another process: only what is on record is left.
+/// The next plan, of another process, which has the records alone.
 fn after_restart(seen: &mut Observed, plan: &Plan, machines: Vec<MachineFacts>) {
     seen.pool.status = plan.status.clone();
     seen.machines = machines;
@@ -107,7 +107,7 @@ fn a_change_of_the_spec_or_of_what_it_names_is_a_new_chance() {
     gone.pool.generation = 2;
     let again = decide_at(&gone, NOW + 61);
     assert_eq!((created(&again), is_stopped(&again)), (vec![0], false));
-    // What is not known is no change.
+    // An unknown digest is no change.
     let mut unknown = gone.clone();
     unknown.tried_with = None;
     assert!(is_stopped(&decide_at(&unknown, NOW + 61)));
@@ -123,7 +123,7 @@ fn a_change_of_the_spec_or_of_what_it_names_is_a_new_chance() {
 #[test]
 fn machines_that_were_under_way_before_a_change_do_not_count_after_it() {
     let (mut seen, plan) = stopped();
-    // Their records are there for a while, and one more was being prepared.
+    // The records of the failed machines stay for a while, and one more machine was being prepared.
     let old = seen.machines[0].clone();
     after_restart(&mut seen, &plan, vec![old.clone()]);
     seen.tried_with = Some("otherwise".into());
@@ -135,7 +135,7 @@ fn machines_that_were_under_way_before_a_change_do_not_count_after_it() {
         !is_stopped(&decide_at(&seen, NOW + 70)),
         "they were prepared as it was before"
     );
-    // Those that were ordered since do.
+    // Machines that were ordered since do count.
     let both = vec![
         broken(0, 102, NOW + 90, "no such package"),
         broken(1, 103, NOW + 91, "no such package"),
@@ -157,7 +157,7 @@ fn nodes_that_fail_at_the_same_time_stop_the_pool_and_the_others_go_on() {
     assert!(is_stopped(&plan));
     assert_eq!(plan.status.failed_attempts, 3, "tries are counted in machines");
     assert_eq!(deleted_names(&plan), ["m-0-1", "m-1-2", "m-2-3"]);
-    // The one that becomes ready proves that it can be.
+    // A machine that becomes ready proves that machines can.
     after_restart(
         &mut seen,
         &plan,
@@ -170,7 +170,7 @@ fn nodes_that_fail_at_the_same_time_stop_the_pool_and_the_others_go_on() {
     // The row of failed tries ends when it has been ready for a minute.
     let plan = decide_at(&seen, NOW + 65);
     assert_eq!((created(&plan), is_stopped(&plan)), (vec![0, 1, 2], false));
-    // Only once: a machine that was ready before proves nothing of those that fail later.
+    // Only once: a machine that was ready before proves nothing about later failures.
     let mut later = vec![
         broken(0, 102, NOW + 100, "no such package"),
         broken(1, 103, NOW + 100, "no such package"),

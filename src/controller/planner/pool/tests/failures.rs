@@ -75,7 +75,7 @@ fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
     // A crash before the deletion: the same failure is seen again.
     seen.pool.status = plan.status;
     assert_eq!(decide_at(&seen, NOW + 1).status.failed_attempts, 1);
-    // It is gone, and the message is not.
+    // The machine is gone, and the message is not.
     seen.machines.clear();
     let waiting = decide_at(&seen, NOW + 2);
     assert!(
@@ -133,7 +133,7 @@ fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when
     let last = decide_at(&seen, NOW + 1);
     assert_eq!((ordered(&last), last.status.failed_attempts), (None, 2));
     assert_eq!(last.next, Next::After(std::time::Duration::from_secs(20)));
-    // Then the cheapest is asked for again, although its time has not passed.
+    // Then the cheapest is ordered again, although its refusal still counts.
     seen.pool.status = last.status;
     seen.machines.clear();
     assert_eq!(ordered(&decide_at(&seen, NOW + 21)).as_deref(), Some("cheap"));
@@ -181,7 +181,7 @@ fn orders_that_are_refused_as_they_are_to_the_last_try_are_a_refusal_by_all() {
     let (_, why, message) = condition(&plan, STALLED).unwrap();
     assert_eq!(why, reason::ALL_PROVIDERS_FAILED);
     assert!(message.contains("no default VPC"), "{message}");
-    // With what each of them said, as long as that is known.
+    // The message repeats each refusal, as long as it is known.
     let of = |provider: &str| {
         let spec = serde_json::json!({ "provider": provider });
         let index = OfferIndex::of([offer(&format!("{provider}-x"), spec)]);
@@ -275,7 +275,7 @@ fn orders_that_are_refused_as_they_are_move_on_at_once_and_the_pool_says_what_wa
         message.contains("Provider \"local\": no default VPC"),
         "{message}"
     );
-    // Their records go when the provider says that there is nothing, and hold nobody up.
+    // Their records go when the provider says that no machine exists, and hold up no other order.
     for machine in &mut seen.machines {
         machine.deleting = true;
         machine.concern = Some((reason::DELETING.into(), "Its deletion is ordered.".into()));
@@ -291,7 +291,7 @@ fn where_nothing_else_fits_a_refused_order_waits_for_somebody_to_mend_it() {
     let (_, why, message) = condition(&plan, STALLED).unwrap();
     assert_eq!(why, reason::ORDER_REFUSED);
     assert!(message.contains("no default VPC"), "{message}");
-    // Nor is it given up for an offer of which nobody knows that it was refused: a new process.
+    // A new process, which knows no refusals, does not give the machine up for a refused Offer.
     let mut forgotten = refused_in_europe(&["eu"]);
     forgotten.unavailable = Arc::default();
     assert_eq!(deleted(&decide(&forgotten)), []);

@@ -12,7 +12,7 @@ fn a_pool_that_goes_is_held_only_by_those_that_it_ordered_from() {
         provider: provider.into(),
         region: "eu".into(),
     };
-    // The spec names one of them no more.
+    // The spec no longer names one of the Providers.
     seen.pool.status.places = vec![place("earlier"), place("used")];
     let asked = providers_of(&seen.pool);
     assert_eq!(

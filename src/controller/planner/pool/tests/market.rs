@@ -320,7 +320,7 @@ fn a_limit_is_named_only_where_something_would_fit_without_it() {
         ),
         "{message}"
     );
-    // What one of them offers does not fit, with or without its limit: the other's binds.
+    // One Provider's Offers do not fit, with or without its limit: the other's limit binds.
     seen.pool.spec.candidates[0].region = Some("moon".into());
     let (why, message) = stalled(&decide(&seen)).unwrap();
     assert_eq!(why, reason::LIMIT_REACHED);
@@ -381,7 +381,7 @@ fn a_set_that_cannot_be_completed_moves_as_a_whole_unless_it_works() {
     seen.machines = vec![standing(0, "a", "eu")];
     let plan = decide(&seen);
     assert_eq!(orders(&plan)[0].region, "eu", "where the other one is");
-    // The cheap offer is refused where the first machine stands.
+    // The cheap Offer at the first machine's place is refused.
     let mut short = UnavailableOfferings::default();
     let what = Unavailable::Offer {
         offer: "a-eu".into(),
@@ -471,7 +471,7 @@ fn amounts_that_nobody_can_spend_are_no_obstacle() {
     let spec = json!({ "provider": "a", "nodes": { "desired": 1 }, "budget": { "maxTotalCost": most } });
     let mut rich = market(spec, &[("a", "a-1", price("3.6"))]);
     rich.machines = vec![billed(0, "0.0000000001", NOW - 1000, None)];
-    // As somebody may write it by hand.
+    // A status as somebody may edit it by hand.
     rich.pool.status.cost = serde_json::from_value(json!({
         "spent": most, "settled": most, "spot": most, "onDemand": most, "savingsVsOnDemand": most,
     }))

@@ -53,7 +53,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-/// A Pool that wants that many machines, of a world in which all is well.
+/// A Pool that wants that many machines, in a world in which all is well.
 pub(crate) fn world(desired: u32) -> Observed {
     let spec: PoolSpec =
         serde_json::from_value(serde_json::json!({ "provider": "local", "nodes": { "desired": desired } }))

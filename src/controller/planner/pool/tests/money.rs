@@ -31,7 +31,7 @@ fn a_machine_that_was_withdrawn_is_given_up_and_is_no_failed_try() {
         [0],
         "what may be ordered now is ordered at once, under the terms of now"
     );
-    // And where nothing may, the Pool says why itself, and waits.
+    // Where no order is admitted, the Pool's own condition says why, and it waits.
     of_local(&mut seen).admits = Err("team=research".into());
     let stalled = decide(&seen);
     assert_eq!(created(&stalled), Vec::<u32>::new());
@@ -158,7 +158,7 @@ fn a_budget_is_counted_from_the_record_as_the_pools_own_plan_counts_it() {
         Some((usd("10"), usd("6"))),
         "what is settled counts once, what is gone and not settled too"
     );
-    // What was spent before the period does not count in it, whether that is on record or not.
+    // Spending before the period does not count in it, whether it is recorded or not.
     let begun = serde_json::json!({
         "onDemand": "2", "settled": "2", "counted": ["settled"], "periodStart": at(3_600), "spentBeforePeriod": "4",
     });

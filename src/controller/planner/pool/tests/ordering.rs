@@ -1,4 +1,4 @@
-//! What is ordered, and what is not.
+//! Which machines are ordered, and which not.
 
 use super::*;
 

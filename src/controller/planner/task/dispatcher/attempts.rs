@@ -1,5 +1,5 @@
-//! How an attempt begins and ends. It ends as one: only when each of its runs has ended
-//! and is collected, or its machine is gone, is it decided what comes next.
+//! How an attempt begins and ends. All its runs end together: the next step is decided only when
+//! each run has ended and is collected, or its machine is gone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,18 +23,18 @@ use crate::{
 /// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Its runs say it.
+    /// The Task ended: its runs tell how.
     Ended,
     /// Another attempt, because a machine was lost; it counts.
     Retry,
     /// Another attempt later, because it was stopped; it does not count.
     Later(&'static str),
-    /// The end: why.
+    /// The Task failed: why.
     Failed(Why),
 }
 
 impl Dispatcher {
-    /// Keeps the places and puts the attempt on record; nothing is started before.
+    /// Reserves the places and records the attempt; nothing is started before.
     pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<SlotAttempt>, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
@@ -101,7 +101,7 @@ impl Dispatcher {
             return;
         };
         attempt.task = Some(object);
-        // Also when it was found there because the answer was lost.
+        // Also when a reread found the record because the answer was lost.
         task.written();
         task.invalid = 0;
         task.counts.attempt = attempt.number;
@@ -147,7 +147,7 @@ impl Dispatcher {
             }
         }
         self.live(uid);
-        // A Pool or Task that changed meanwhile stops it before it begins.
+        // A Pool or Task that changed meanwhile stops the attempt before it begins.
         self.steer(uid, now);
         for run in self.runs_of(uid) {
             self.drive(&run, now);
@@ -303,7 +303,7 @@ impl Dispatcher {
             _ if interrupted && lost.is_none() && watcher.is_some() => "lost the watcher of its run",
             _ if interrupted => "was lost",
             Some(_) => "goes",
-            // Its agent is told so when it shuts down; work may do that as well.
+            // The shutdown of its machine sends SIGTERM; work may send it as well.
             None => "stopped its run on a SIGTERM",
         };
         format!("machine \"{machine}\" {what}")
@@ -338,7 +338,7 @@ impl Dispatcher {
         self.live(uid);
     }
 
-    /// The attempt is over and its runs need nobody; the Task waits for the next one.
+    /// The attempt is over and its runs are discarded; the Task waits for the next attempt.
     fn put_back(&mut self, uid: &Uid, again: Option<Why>, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
@@ -365,7 +365,7 @@ impl Dispatcher {
     }
 }
 
-/// Whether a run that ended so may run again, as one does whose machine is gone.
+/// Whether a run that ended so may run again, like a run whose machine is gone.
 const fn is_interruption(ending: Ending) -> bool {
     matches!(ending, Ending::MachineRestarted | Ending::Interrupted)
 }
@@ -379,7 +379,7 @@ fn outcome(
     pool: &str,
 ) -> Outcome {
     match stop {
-        // It ended by itself before anybody could stop it.
+        // The run ended by itself before it could be stopped.
         _ if !interrupted && !stopped => Outcome::Ended,
         Some(StopWhy::PoolDeleted) => Outcome::Failed(Why::new(
             reason::POOL_DELETED,
@@ -391,7 +391,7 @@ fn outcome(
         Some(StopWhy::PoolOff) => {
             Outcome::Later("its Pool was turned off; another attempt starts when it is on")
         }
-        // With nobody's reason too: else work that stops itself would begin for ever.
+        // Also without a reason: else work that stops itself would begin for ever.
         Some(StopWhy::Drained | StopWhy::Interrupted) | None => {
             if interruptions >= limit {
                 Outcome::Failed(Why::new(

@@ -16,8 +16,8 @@ impl Dispatcher {
     pub(super) fn collect(&mut self, id: &RunId, now: Timestamp) {
         let give_up = self.has_waited_enough(id, now) && !self.is_held();
         let unreadable = self.is_unreadable(id);
-        // While others of its attempt go on, its end cannot be on record in the Task: so it
-        // is in the store, for a later leader that finds its machine gone.
+        // While other runs of its attempt go on, the Task cannot record its end: the store keeps
+        // it, for a later leader that finds its machine gone.
         let last = self
             .attempt_runs(&id.uid, id.attempt)
             .all(|(other, run)| other == id || run.is_settled());
@@ -91,7 +91,7 @@ impl Dispatcher {
                 let machine = self.machines.get(&run.place);
                 let is_connected = machine.is_some_and(|machine| machine.connection.is_some());
                 let is_said = match &error {
-                    // A machine that is away is waited for, or given up by its Pool.
+                    // A machine that is not connected is waited for, or given up by its Pool.
                     CollectError::Machine(_) => is_connected && self.on_unread(id, now),
                     CollectError::Full(_)
                     | CollectError::Quota(_)
@@ -136,13 +136,13 @@ impl Dispatcher {
         }
     }
 
-    /// Ended runs that nobody needs, one message for each machine.
+    /// Has agents forget ended runs that no Task needs, one message for each machine.
     pub(super) fn forget_runs(&mut self, now: Timestamp) {
         let mut by_machine: std::collections::BTreeMap<SlotAttempt, Vec<RunId>> =
             std::collections::BTreeMap::new();
         let over = |run: &Run| {
             let due = run.not_before.is_none_or(|at| at <= now);
-            // A Start under way would begin it anew if it were forgotten before.
+            // A Start under way would begin a forgotten run anew.
             run.discard
                 && matches!(run.stage, RunStage::Finished(_))
                 && run.start.is_none()
@@ -150,7 +150,7 @@ impl Dispatcher {
                 && due
         };
         for id in self.run_ids(over) {
-            // While the record names its attempt, another leader would start it again.
+            // While the record names its attempt, another leader would start the run again.
             if self.is_recorded(&id) {
                 continue;
             }

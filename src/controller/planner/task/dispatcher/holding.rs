@@ -1,7 +1,7 @@
-//! The log and result of a run wait on its machine while the result store has no room, or while the
-//! machine does not give it although it is connected: its user is told (of a store without room
-//! at once) and again and again, and when it has waited long enough it is given up, so that the
-//! machine is free.
+//! Holds: the log and result of a run wait on its machine while the result store has no room, or
+//! while the connected machine does not give them. Events tell the user (of a store without room at
+//! once), again and again, and after long enough log and result are given up, so that the machine
+//! is free.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl Dispatcher {
-    /// It waits for room since then. Where that cannot be written down, each try names a later
-    /// time, and the first one counts.
+    /// The run has waited for room since then. Where that cannot be recorded, each try names a
+    /// later time, and the first one counts.
     pub(super) fn on_held(&mut self, id: &RunId, since: Timestamp) {
         if let Some(run) = self.runs.get_mut(id) {
             let (since, told) = match run.hold.take() {
@@ -33,8 +33,8 @@ impl Dispatcher {
         }
     }
 
-    /// Its log or result was not given by its machine, which is connected. Whether that has lasted
-    /// long enough to be said.
+    /// The connected machine did not give its log or result. Answers whether that has lasted long
+    /// enough to be reported.
     pub(super) fn on_unread(&mut self, id: &RunId, now: Timestamp) -> bool {
         let Some(run) = self.runs.get_mut(id) else {
             return false;
@@ -72,7 +72,7 @@ impl Dispatcher {
         hold.is_some_and(|hold| after(hold.since, self.hold_for) <= now)
     }
 
-    /// Where, for how much and until when it waits, for its user.
+    /// Where, at what cost and until when the run waits, for its user.
     pub(super) fn hold_in_words(&self, id: &RunId) -> Option<String> {
         let run = self.runs.get(id)?;
         let hold = run.hold.as_ref()?;
@@ -90,7 +90,7 @@ impl Dispatcher {
         ))
     }
 
-    /// Says that it waits, if that is to be said now.
+    /// Publishes that the run waits, if that is due now.
     pub(super) fn tell_hold(&mut self, id: &RunId, now: Timestamp) {
         let Some(task) = self.tasks.get(&id.uid) else {
             return;
@@ -113,7 +113,7 @@ impl Dispatcher {
     }
 }
 
-/// So long ago, or the beginning of time.
+/// The time so long ago, or the earliest time.
 fn before(now: Timestamp, ago: Duration) -> Timestamp {
     now.checked_sub(ago).unwrap_or(Timestamp::MIN)
 }

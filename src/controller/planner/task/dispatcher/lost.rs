@@ -1,9 +1,9 @@
 //! Runs of machines that are gone, and runs that no Task claims.
 //!
-//! A machine is gone when a fresh list of Machines says so. What its runs came to may have
-//! left it before: with the fact, or into the store under an earlier leader. Only a run of
-//! which that is not so is lost, and runs again. But where the machine was killed for want of memory,
-//! which is known before it is gone, running again would end the same way: the run failed.
+//! A machine is gone when a fresh list of Machines says so. The outcome of a run may have left it
+//! before: with the fact, or into the store under an earlier leader. Only a run without such an
+//! outcome is lost, and runs again. But where the machine was killed for want of memory, another
+//! attempt would end the same way: the run failed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +55,7 @@ impl Dispatcher {
             };
             match &run.stage {
                 _ if run.discard => self.lose(&id, now),
-                // What is under way decides; then it is looked at again.
+                // The collection under way decides; then the run is looked at again.
                 RunStage::Finished(_) if matches!(run.collect, Collect::InFlight) => {}
                 // Its outcome has left the machine: it does not run again.
                 RunStage::Finished(finished) if has_result_left(finished) => {
@@ -64,18 +64,18 @@ impl Dispatcher {
                     self.drive(&id, now);
                 }
                 RunStage::Starting | RunStage::Running | RunStage::Finished(_) => self.recall(&id, now),
-                // Its placement may just be written; decided when that is known.
+                // Its placement may just be written; decided after the answer.
                 RunStage::Reserved | RunStage::Lost => {}
             }
         }
     }
 
-    /// It was on a machine that is gone, and nothing is left of it.
+    /// The run was on a machine that is gone, and nothing is left of it.
     pub(super) fn lose(&mut self, id: &RunId, now: Timestamp) {
         if let Some(run) = self.runs.get_mut(id) {
             run.stage = match &run.out_of_memory {
                 Some(why) if run.is_starved() => {
-                    // Nothing more will come of it: its agent was killed too.
+                    // No more facts will come: the agent was killed too.
                     let finished = synthetic(Ending::OutOfMemory, why.to_string(), now);
                     run.not_before = None;
                     RunStage::Finished(Arc::new(finished))
@@ -91,9 +91,9 @@ impl Dispatcher {
         }
     }
 
-    /// Runs that no Task has claimed for a while are stopped and forgotten. They take no room of
-    /// the budget for facts then, since their machine may never answer; so of one machine there
-    /// are [`MOST_DISCARDED`] at most, and what it told beyond them waits its turn.
+    /// Runs that no Task has claimed for a while are stopped and forgotten. They then take no room
+    /// of the budget for facts, since their machine may never answer; so there are at most
+    /// [`MOST_DISCARDED`] of one machine, and further ones wait.
     pub(super) fn drop_unclaimed(&mut self, now: Timestamp) {
         if !self.synced || !self.viewed || self.memory != ClusterMemory::Whole {
             return;
@@ -130,7 +130,7 @@ impl Dispatcher {
             let Some(machine) = self.machines.get(&unclaimed.place) else {
                 continue;
             };
-            // A run that is dropped here is told again when its machine connects anew.
+            // A machine that connects anew tells of a dropped run again.
             if claimed || is_full {
                 continue;
             }

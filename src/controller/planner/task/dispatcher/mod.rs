@@ -1,8 +1,8 @@
 //! The dispatcher of one Pool: a state machine without I/O.
 //!
-//! It is told what happened ([`Event`]), answers with what is to be done ([`Effect`]),
-//! and never waits. All that it holds can be found again from Task objects and agents:
-//! dropped at any moment and built anew, it goes on where it was. What makes that true:
+//! It takes events ([`Event`]), answers with effects ([`Effect`]), and never waits. Its whole state
+//! can be rebuilt from Task objects and agents: dropped at any moment and built anew, the
+//! dispatcher goes on where it was. These rules make that true:
 //!
 //! - The placement of an attempt is on record (Task status) before any of its runs is
 //!   started. A leader that finds it there starts those runs again: agents know them by id.
@@ -10,15 +10,15 @@
 //!   Task waits, connected or not.
 //! - Log and result are in the store before the end of the Task is on record, and that is
 //!   on record before the agent may forget.
-//! - Every write carries the version that it was decided on. A write whose answer is lost
-//!   is neither done nor failed: the object is read again, and what it says counts.
+//! - Every write carries the version that it was decided on. A write whose answer is lost is
+//!   neither done nor failed: the object is read again and decides.
 //! - An attempt ends as one: a new one is placed only when each run of the old one has
 //!   ended or its machine is gone.
 //!
-//! `state.rs` is what it holds. `tasks.rs` has what Tasks bring, `queue.rs` who is next,
-//! `waits.rs`, `standing.rs` and `writes.rs` what users are told, `attempts.rs` how attempts begin and
-//! end, `runs.rs` what agents bring, `collecting.rs`, `holding.rs` and `lost.rs` what is left
-//! of runs, `recall.rs` what only the result store remembers of them.
+//! `state.rs` is the state. `tasks.rs` handles changes of Tasks, `queue.rs` the order in which they
+//! start, `waits.rs`, `standing.rs` and `writes.rs` statuses, `attempts.rs` how attempts begin and
+//! end, `runs.rs` the answers of agents, `collecting.rs`, `holding.rs` and `lost.rs` ended and lost
+//! runs, `recall.rs` outcomes that only the result store has.
 
 mod attempts;
 mod collecting;
@@ -57,9 +57,9 @@ use crate::{
 
 /// A wait of this length is worth a write, unless it is about to end.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
-/// What keeps a run from its end for this long is worth a write.
+/// A trouble that holds up a run for this long is worth a write.
 const TROUBLE: Duration = Duration::from_secs(5);
-/// How often at most it is written how many Tasks are before one that waits.
+/// Least time between two writes of how many Tasks come before a waiting one.
 const RECOUNT: Duration = Duration::from_secs(30);
 /// Pause before something that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -69,36 +69,35 @@ const WRITE_AGAIN: Duration = Duration::from_secs(30);
 /// doubles, up to the longest one.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 const REFUSED_LONGEST: Duration = Duration::from_mins(10);
-/// Writes that failed in a row, from which on that is no matter of a moment, and how many there
-/// are between two Events about it.
+/// Failed writes in a row before an Event says so, and between two such Events.
 const LASTING: u32 = 5;
 const SAID_EACH: u32 = 20;
-/// Longest pause before it is tried again to fetch what is left of a run.
+/// Longest pause before the log and result of a run are fetched again.
 const FETCH_AGAIN: Duration = Duration::from_secs(5);
 /// Longest pause before the result store is tried again.
 const STORE_AGAIN: Duration = Duration::from_secs(30);
-/// A Pool is another one than that of an earlier leader's attempt when it is younger by
-/// this much: clocks of two machines differ.
+/// A Pool that is younger than an earlier leader's attempt by this much is another Pool: clocks of
+/// two machines differ.
 const SKEW: Duration = Duration::from_mins(1);
 /// Pause before a Secret or ConfigMap that was missing is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
-/// How long what was read from Secrets and ConfigMaps counts.
+/// How long values read from Secrets and ConfigMaps stay valid.
 const FRESH: Duration = Duration::from_secs(5);
 /// How long a run that no Task claims is left alone.
 const UNCLAIMED: Duration = Duration::from_secs(10);
-/// Runs of one machine that nobody needs and that it has not forgotten yet.
+/// Most discarded runs of one machine that it has not forgotten yet.
 const MOST_DISCARDED: usize = 1024;
-/// How long what a machine told beyond those waits to be one of them.
+/// How long further unclaimed runs of a machine wait to be discarded.
 const NEVER_CLAIMED: Duration = Duration::from_mins(5);
 /// Pause between two copies of a running log.
 const COPY_LOG: Duration = Duration::from_secs(2);
-/// How long what a run left waits for room in the result store, unless that is set.
+/// How long the log and result of a run wait for room in the result store, by default.
 const HOLD: Duration = Duration::from_hours(1);
-/// How long what a run left is not given by a machine that is connected before that is said.
+/// How long a connected machine may fail to give a log or result before that is reported.
 const UNREAD: Duration = Duration::from_mins(3);
-/// What one try in vain counts for at most, with the pause before it.
+/// Most time that one failed try counts for, with the pause before it.
 const ONE_TRY: Duration = Duration::from_secs(30);
-/// How often it is said again that it waits.
+/// Pause between two Events about a hold.
 const TELL_HOLD: Duration = Duration::from_mins(10);
 /// Secrets and ConfigMaps read for this many Tasks at once.
 const RESOLVING: usize = 64;
@@ -115,7 +114,7 @@ pub struct Dispatcher {
     viewed: bool,
     /// All Tasks were seen at least once.
     synced: bool,
-    /// What is known of this cluster's own memory.
+    /// Whether this cluster's memory may be older than its machines.
     memory: ClusterMemory,
     tasks: BTreeMap<Uid, TaskState>,
     queue: BTreeSet<QueueKey>,
@@ -124,11 +123,11 @@ pub struct Dispatcher {
     unclaimed: BTreeMap<RunId, Unclaimed>,
     /// Tasks that are gone, whose stored data goes once their runs are gone.
     deleted: BTreeSet<Uid>,
-    /// Tasks that we let go before the watch did: what it still shows of them is old.
+    /// Tasks that we dropped before the watch did: what it still shows of them is old.
     departed: BTreeSet<Uid>,
     following: BTreeMap<SlotAttempt, u64>,
-    /// Connections over which the agent has told all that it had. Before that its machine has
-    /// no room: it may run what nobody here knows, such as runs of deleted Tasks.
+    /// Connections over which the agent has told all that it had. Before that its machine counts as
+    /// full: it may have runs that are not known here, such as those of deleted Tasks.
     replayed: BTreeMap<SlotAttempt, u64>,
     listing: bool,
     last: Option<SlotAttempt>,
@@ -138,13 +137,13 @@ pub struct Dispatcher {
     recalling: usize,
     /// Tasks that ended since the tick before, and in the second before that.
     ended: [usize; 2],
-    /// Waits told since the tick before.
+    /// Waits written since the tick before.
     told: usize,
-    /// Those that came since and may have to wait.
+    /// Tasks that came since and may have to wait.
     newcomers: VecDeque<Uid>,
-    /// How long what a run left waits for room in the result store.
+    /// How long the log and result of a run wait for room in the result store.
     hold_for: Duration,
-    /// Something changed that may let a Task start.
+    /// Whether something changed that may let a Task start.
     dirty: bool,
     effects: Vec<Effect>,
 }
@@ -182,21 +181,21 @@ impl Dispatcher {
         }
     }
 
-    /// Whether its namespace is one that the operator was installed for. If not, what runs goes
-    /// on and nothing new starts.
+    /// Whether its namespace is one that the operator was installed for. If not, runs go on and no
+    /// new ones start.
     #[must_use]
     pub fn serving(self, served: bool) -> Self {
         Self { served, ..self }
     }
 
-    /// With another wait for room in the result store.
+    /// Sets how long log and result wait for room in the result store.
     #[must_use]
     pub fn holding_for(mut self, hold_for: Duration) -> Self {
         self.hold_for = hold_for;
         self
     }
 
-    /// Takes an event in. What is to be done comes out of [`Dispatcher::settle`].
+    /// Takes an event in. [`Dispatcher::settle`] answers with the effects.
     pub fn on(&mut self, event: Event, now: Timestamp) {
         match event {
             Event::Task(entry) => self.on_task(*entry, now),
@@ -251,7 +250,7 @@ impl Dispatcher {
         }
     }
 
-    /// Lets Tasks start for which there is room, and answers all that is to be done.
+    /// Places Tasks that have room, and answers with all effects.
     pub fn settle(&mut self, now: Timestamp) -> Vec<Effect> {
         if self.is_held() {
             return std::mem::take(&mut self.effects);
@@ -274,7 +273,7 @@ impl Dispatcher {
         self.memory == ClusterMemory::Held
     }
 
-    /// What the Pool and its Machines may know; `None` = nothing yet.
+    /// The load, for the Pool and its Machines; `None` = not known yet.
     pub fn load(&self) -> Option<PoolLoad> {
         if !self.synced || !self.viewed {
             return None;
@@ -313,8 +312,8 @@ impl Dispatcher {
         Some(load)
     }
 
-    /// How many Tasks wait and how many run. This is asked after each event, so it must not
-    /// take longer for each Task that waits.
+    /// How many Tasks wait and how many run. Called after each event, so its time must not grow
+    /// with the Tasks that wait.
     fn counts(&self) -> (u32, u32) {
         let mut running = 0;
         let mut last = None;
@@ -328,17 +327,17 @@ impl Dispatcher {
         (self.queue.len() as u32, running)
     }
 
-    /// Whether it wants to be told that time passes.
+    /// Whether it needs [`Event::Tick`].
     pub fn wants_ticks(&self) -> bool {
         !self.tasks.is_empty() || !self.runs.is_empty() || !self.unclaimed.is_empty() || self.lost_follower()
     }
 
-    /// Whether it wants to be asked in a moment whether Tasks that have just come wait.
+    /// Whether it needs [`Event::Newcomers`] in a moment.
     pub fn has_newcomers(&self) -> bool {
         !self.newcomers.is_empty()
     }
 
-    /// Whether nothing would be lost with it.
+    /// Whether the dispatcher holds nothing and can be dropped.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.runs.is_empty() && self.unclaimed.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Which Task is next: free places are given out in the order of the queue.
+//! Which Task is next: the order of the queue decides who gets free places.
 
 use std::collections::BTreeMap;
 
@@ -30,8 +30,9 @@ impl Dispatcher {
         let rooms = self
             .machines
             .values()
-            // One that is Ready and not connected (this controller has just started, say) counts
-            // for ranks and has no room: the head must not depend on which machine connected first.
+            // A machine that is Ready and not connected (this controller has just started, say)
+            // counts for ranks and has no room: the head must not depend on which machine connected
+            // first.
             .filter(|machine| machine.ready)
             .map(|machine| {
                 let used = used.get(&machine.place).copied().unwrap_or_default();
@@ -48,7 +49,8 @@ impl Dispatcher {
                 }
             });
         let mut planner = Planner::new(rooms.collect(), pool.desired, pool.min, self.last);
-        // A later attempt that left something in the store may go on where nobody has asked yet.
+        // A later attempt with something in the store may go on at a machine that has not told its
+        // runs yet.
         let all_told = self
             .machines
             .values()
@@ -82,7 +84,7 @@ impl Dispatcher {
             };
             match read_references(task, &pool, &mut self.resolving, &mut self.effects, now) {
                 Readiness::Ready => {}
-                // Else Tasks that need nothing read would take every place before it.
+                // Else Tasks without references would take every place before this one.
                 Readiness::Soon => {
                     planner.hold(placement);
                     continue;
@@ -155,7 +157,7 @@ impl Dispatcher {
 /// Whether a Task could start if there were room for it.
 enum Readiness {
     Ready,
-    /// As soon as its references are read, which is under way.
+    /// Once its references are read, which is under way.
     Soon,
     Blocked,
 }
@@ -179,7 +181,7 @@ fn read_references(
             return Readiness::Ready;
         }
         References::Read(..) | References::Unread => (true, true),
-        // Another look may find nothing again, which must hold up nobody.
+        // Another look may find nothing again, and must not hold up other Tasks.
         References::Missing(until) => (until <= now, false),
         References::Reading { holds } => (false, holds),
     };
@@ -204,7 +206,7 @@ fn read_references(
     }
 }
 
-/// What keeps a Task from its places other than that they are taken.
+/// Why a Task gets no places, other than that they are taken.
 fn why_no_room(wait: Wait, pool: &PoolView) -> Option<Why> {
     let name = &pool.name;
     match wait {

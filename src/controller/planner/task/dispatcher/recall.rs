@@ -1,10 +1,10 @@
-//! What an earlier leader brought into the result store, or left on a machine, and this cluster
-//! has no record of: after a crash, or after a restore of etcd from a backup.
+//! Recalls outcomes that an earlier leader stored, and runs that it left on machines, without a
+//! record in this cluster: after a crash, or after a restore of etcd from a backup.
 //!
-//! A run that is on record and that no agent told of is not started before the store was asked
-//! for its end. A Task that stood there before this process did is not placed before the store
-//! was asked for attempts that its status does not know: what has its end there does not run
-//! again, and no attempt has a number under which something is stored.
+//! A recorded run that no agent has reported is not started before the store was asked for its end.
+//! A Task that is older than this process is not placed before the store was asked for attempts
+//! that its status does not know: a Task with a stored outcome does not run again, and no attempt
+//! reuses a number under which something is stored.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -44,7 +44,7 @@ impl Dispatcher {
     ) {
         let Some(run) = self.runs.get_mut(id) else { return };
         run.recalling = false;
-        // Meanwhile its agent may have told of it: then nothing is left to ask.
+        // Its agent may have reported the run meanwhile: then nothing is left to ask.
         let is_starting = matches!(run.stage, RunStage::Starting);
         let before_start = run.unasked;
         run.unasked &= is_starting && result.is_err();
@@ -69,13 +69,13 @@ impl Dispatcher {
                 self.dirty = true;
                 self.conclude(&id.uid, now);
             }
-            // It is not lost: the question was whether it may be started.
+            // The run is not lost: the question was whether it may be started.
             Ok(None) if before_start => {
                 run.let_go_on();
                 self.drive(id, now);
             }
             Ok(None) => self.lose(id, now),
-            // Not known is not lost.
+            // An unknown outcome is no loss.
             Err(error) => {
                 run.put_off(STORE_AGAIN, now);
                 run.hold_up(error.why(), now);
@@ -83,8 +83,8 @@ impl Dispatcher {
         }
     }
 
-    /// Before a run is started that is on record and that no agent told of: has it ended, and
-    /// was it forgotten, before the record that there is?
+    /// Asks, before a recorded run is started that no agent has reported, whether it ended and was
+    /// forgotten before the record was made.
     pub(super) fn ask_before_start(&mut self, id: &RunId) {
         if let Some(run) = self.runs.get_mut(id) {
             run.recalling = true;
@@ -124,7 +124,7 @@ impl Dispatcher {
         };
         waiting.obstacle = None;
         task.stored = Stored::Known(remembered.newest);
-        // Of several ranks the store need not have all.
+        // The store need not have all ranks of an `All`.
         let is_one = task.entry.placement != Some(Placement::All);
         if let Some((attempt, collected)) = remembered.outcome
             && is_one
@@ -160,7 +160,7 @@ impl Dispatcher {
             .unclaimed
             .iter()
             .filter(|(id, run)| self.machines.contains_key(&run.place) && may_be(id));
-        // Sorted by attempt: of several the newest is left.
+        // Sorted by attempt: the newest remains.
         let newest: BTreeMap<Uid, (RunId, SlotAttempt)> = found
             .map(|(id, run)| (id.uid.clone(), (id.clone(), run.place)))
             .collect();

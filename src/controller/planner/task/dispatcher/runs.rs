@@ -1,7 +1,7 @@
-//! Handles runs on agents: they are started, stopped, found, collected, forgotten.
+//! Handles runs on agents: starts, stops, finds, collects and forgets them.
 //!
-//! [`Dispatcher::drive`] looks at one run and asks for what it needs next; whatever
-//! happened before, calling it again is harmless.
+//! [`Dispatcher::drive`] looks at one run and asks for what it needs next; calling it again is
+//! always harmless.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::task::{
     status::Why,
 };
 
-/// What [`Dispatcher::drive`] found to be needed.
+/// What a run needs next, as [`Dispatcher::drive`] found.
 enum Need {
     Nothing,
     Remove,
@@ -45,7 +45,7 @@ impl Dispatcher {
             .get(&run.place)
             .and_then(|machine| machine.connection);
         let due = run.not_before.is_none_or(|at| at <= now);
-        // An answer over a connection that is gone will not come.
+        // No answer comes over a connection that is gone.
         if run.start.is_some() && run.start != connection {
             run.start = None;
         }
@@ -73,14 +73,14 @@ impl Dispatcher {
             (RunStage::Finished(finished), connection)
                 if !run.discard && !run.recalling && matches!(run.collect, Collect::Not) && due =>
             {
-                // Without its machine there is only what the fact brought.
+                // Without its machine there is only the content of the fact.
                 if connection.is_some() || run.gone || is_complete(finished) {
                     Need::Collect
                 } else {
                     Need::Nothing
                 }
             }
-            // A discarded run that has ended is forgotten with others of its machine.
+            // An ended run that is discarded is forgotten together with others of its machine.
             _ => Need::Nothing,
         };
         match need {
@@ -253,12 +253,12 @@ impl Dispatcher {
                 run.let_go_on();
                 run.not_before = None;
                 if run.discard {
-                    // That it has ended is all that is needed of it.
+                    // Only the fact that it has ended is needed.
                     run.let_go_of_output();
                 }
                 self.dirty = true;
             }
-            // Told again, or too late.
+            // A repeated or late answer.
             RunStage::Reserved | RunStage::Finished(_) | RunStage::Lost => {}
         }
         self.drive(id, now);
@@ -276,7 +276,8 @@ impl Dispatcher {
         match result {
             Ok(state) => self.on_state(id, *state, now),
             Err(AgentError::NotFound) => {
-                // It was never started there: the agent keeps what it started until we forget it.
+                // The run was never started there: an agent keeps a run until we have it forget the
+                // run.
                 if run.discard {
                     self.remove_run(id);
                 } else {
@@ -308,7 +309,7 @@ impl Dispatcher {
             }
             return;
         }
-        // Perhaps our view of that Task is old; look, and leave the run alone meanwhile.
+        // Our view of the Task may be old: reread it, and leave the run alone meanwhile.
         if self
             .tasks
             .get(&id.uid)
@@ -322,12 +323,12 @@ impl Dispatcher {
             finished: None,
             room: None,
         });
-        // The machine that tells last counts, until a record says which machine has the run.
+        // The last machine to report it counts, until a record says which machine has the run.
         if known.place != place {
             known.place = place;
             known.finished = None;
         }
-        // The room of an end that is kept is not given back for less.
+        // An end that is kept keeps its room.
         if finished.is_some() || known.finished.is_none() {
             known.room = room;
         }
@@ -355,15 +356,15 @@ impl Dispatcher {
         }
     }
 
-    /// An agent refuses our epoch. That is the word of one machine: it takes no command now,
-    /// and its runs wait for it as they wait for one that is not connected. Whether this
-    /// process leads still, its Lease says.
+    /// An agent refuses our epoch. That is the word of one machine: it gets no commands, and its
+    /// runs wait as on a machine that is not connected. Only the Lease says whether this process
+    /// still leads.
     pub(super) fn doubt_leadership(&mut self, machine: Arc<str>) {
         self.effects.push(Effect::DoubtLeadership(machine));
     }
 }
 
-/// The end of a run that no agent tells of.
+/// The end of a run that no agent reports.
 pub(super) fn synthetic(ending: Ending, message: String, now: Timestamp) -> Finished {
     let at = u64::try_from(now.as_millisecond()).unwrap_or_default();
     Finished {

@@ -1,6 +1,6 @@
-//! How a Task stands in the queue of its Pool, in the words of its status: pure. A count is told
-//! anew when it has changed much and not too often, or each Task that starts would cost a write
-//! for each that waits behind it.
+//! How a Task stands in the queue of its Pool, in the words of its status: pure. The count is
+//! rewritten only when it has changed much, and not too often, or each Task that starts would cost
+//! a write for each Task behind it.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl Standing {
     }
 }
 
-/// How many Tasks come first, as a message on record says it.
+/// How many Tasks come first, read from a recorded message.
 pub(super) fn before_in(message: &str) -> Option<u32> {
     let mut words = message.strip_suffix(" before it")?.rsplit(' ');
     let _tasks = words.next().filter(|word| word.starts_with("Task"))?;
@@ -42,14 +42,14 @@ pub(super) fn before_in(message: &str) -> Option<u32> {
     }
 }
 
-/// Whether the count on record says little of the one that is true: it has halved or doubled.
+/// Whether the count has halved or doubled since it was recorded.
 pub(super) const fn has_changed_much(told: u32, now: u32) -> bool {
     now.saturating_mul(2) <= told && told > 0 || told.saturating_mul(2) < now
 }
 
-/// Tasks that end in a second, from which on a write for each that waits would slow them down.
+/// Tasks that end in a second from which on writes for all waiting Tasks would slow them down.
 const BUSY: usize = 20;
-/// Seconds in which a start says more than that a Task waited.
+/// A wait that ends within this many seconds is not worth a write.
 const SOON: usize = 2;
 
 /// Whether a Task with so many before it is about to start, when so many ended in a second.
@@ -57,7 +57,7 @@ pub(super) const fn starts_soon(before: usize, ended: usize) -> bool {
     ended > BUSY && before < ended.saturating_mul(SOON)
 }
 
-/// How many waits may be told in a second in which so many Tasks end.
+/// How many waits may be written in a second in which so many Tasks end.
 pub(super) const fn most_told(ended: usize) -> usize {
     if ended > BUSY { BUSY } else { 200 }
 }

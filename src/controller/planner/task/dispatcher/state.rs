@@ -1,4 +1,4 @@
-//! What a dispatcher holds of Tasks, attempts and runs: data, and what is true of it.
+//! The state of a dispatcher: Tasks, attempts and runs.
 
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
@@ -34,18 +34,17 @@ pub(super) struct TaskState {
     pub(super) refused: u32,
     /// Statuses that the API server will never take, since the last placement.
     pub(super) invalid: u32,
-    /// It cannot be put on record what becomes of it: until a write shows that it can, the Task
-    /// does not wait for a place.
+    /// Its status cannot be written: until a write succeeds, the Task does not queue.
     pub(super) aside: bool,
-    /// The watch does not show it any more.
+    /// The watch no longer shows it.
     pub(super) left: bool,
-    /// What the store has of attempts that its status does not know.
+    /// Stored attempts that its status does not know.
     pub(super) stored: Stored,
 }
 
 impl TaskState {
-    /// A status could not be written, as far as is known: the next write waits, and longer
-    /// each time. It may be a policy or a full database, which lasts.
+    /// A write of the status failed or its answer was lost: the next write waits, longer each time.
+    /// The cause may last, such as a policy or a full database.
     pub(super) fn put_off(&mut self, now: Timestamp) {
         let wait = Duration::from_secs(1 << self.refused.min(10)).min(WRITE_AGAIN);
         self.refused = self.refused.saturating_add(1);
@@ -53,7 +52,8 @@ impl TaskState {
         self.aside |= self.refused >= LASTING;
     }
 
-    /// The API server will never take that status: another one is tried later, and later each time.
+    /// The API server will never take that status: another one is tried later, after longer and
+    /// longer pauses.
     pub(super) fn set_aside(&mut self, now: Timestamp) {
         let wait = REFUSED_AGAIN.saturating_mul(1 << self.invalid.min(10));
         self.invalid = self.invalid.saturating_add(1);
@@ -78,15 +78,15 @@ impl TaskState {
 pub(super) enum Read {
     Not,
     InFlight,
-    /// What is under way may be answered already: once more after it.
+    /// The read under way may be older than the change: once more after it.
     InFlightAndAgain,
     At(Timestamp),
 }
 
-/// What the store has of attempts that a Task's status does not know.
+/// Stored attempts that a Task's status does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// To be asked before the Task is placed.
+    /// The store is to be asked before the Task is placed.
     Unasked,
     Asking,
     /// The newest attempt of which something is stored.
@@ -99,7 +99,7 @@ pub(super) enum Stored {
     reason = "most Tasks of a long queue wait: a box for each would take more than it saves"
 )]
 pub(super) enum Stage {
-    /// It waits for its machines.
+    /// The Task waits for its machines.
     Waiting(Waiting),
     /// Its placement is being written.
     Placing(Attempt),
@@ -113,22 +113,22 @@ pub(super) enum Stage {
 pub(super) struct Waiting {
     /// When the wait is worth a write.
     pub(super) tell_at: Timestamp,
-    /// A machine was lost, or it was stopped: it waits for another attempt.
+    /// Why it waits for another attempt: a machine was lost, or the attempt was stopped.
     pub(super) again: Option<Why>,
     pub(super) references: References,
-    /// It cannot be placed for now although there is room.
+    /// Why it cannot be placed for now although there is room.
     pub(super) obstacle: Option<Why>,
     pub(super) not_before: Option<Timestamp>,
     pub(super) told: Option<Why>,
-    /// How many are before it is not told anew earlier.
+    /// Its place in the queue is not written anew before.
     pub(super) count_at: Timestamp,
 }
 
 #[derive(Debug)]
 pub(super) enum References {
-    /// To be read when there is room for it.
+    /// To be read when the Task has room.
     Unread,
-    /// Its room is held meanwhile, unless something was missing at the last look.
+    /// Room for the Task is held meanwhile, unless something was missing at the last look.
     Reading {
         holds: bool,
     },
@@ -143,21 +143,21 @@ pub(super) struct Attempt {
     pub(super) started_at: Timestamp,
     /// UID of the Pool that it was placed in; `None` when an earlier leader placed it.
     pub(super) pool: Option<String>,
-    /// Until every run is started.
+    /// The environment, until every run is started.
     pub(super) resolved: Option<Arc<Resolved>>,
-    /// The values to mask in what its runs say, from then on.
+    /// The values to mask in output, from then on.
     pub(super) masks: Option<Arc<Resolved>>,
     /// The object as the placement write answered it, until every run is started.
     pub(super) task: Option<Arc<Task>>,
     pub(super) stop: Option<StopWhy>,
 }
 
-/// Why an attempt is stopped. The later ones win over the earlier ones.
+/// Why an attempt is stopped. Later variants win over earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopWhy {
-    /// A machine of it goes, as when its cloud takes it back: all start again together.
+    /// One of its machines goes, as when its cloud takes it back: all ranks start again together.
     Drained,
-    /// A rank was lost: all start again together.
+    /// A rank was lost: all ranks start again together.
     Interrupted,
     /// The Pool is suspended or wants no machines.
     PoolOff,
@@ -194,7 +194,7 @@ pub(super) struct Run {
     /// Connection over which Stop was sent.
     pub(super) stop_sent: Option<u64>,
     pub(super) collect: Collect,
-    /// No attempt needs it any more: stop, forget.
+    /// No attempt needs the run any more: stop and forget it.
     pub(super) discard: bool,
     pub(super) forgetting: bool,
     /// It was stopped before any agent knew it: while its attempt is on record, another
@@ -208,10 +208,10 @@ pub(super) struct Run {
     pub(super) out_of_memory: Option<Arc<str>>,
     /// The store is being asked what an earlier leader collected of it.
     pub(super) recalling: bool,
-    /// It is on record, and an earlier leader may have stored its end: the store is asked before
-    /// it is started.
+    /// The run is recorded, and an earlier leader may have stored its end: the store is asked
+    /// before it is started.
     pub(super) unasked: bool,
-    /// Failed tries for it, in a row.
+    /// Failed tries of its effects, in a row.
     pub(super) failures: u32,
     /// What keeps it from going on.
     pub(super) trouble: Option<Trouble>,
@@ -224,7 +224,7 @@ pub(super) struct Run {
     pub(super) unread: Option<Unread>,
 }
 
-/// The log and result of a run wait on its machine, and not for ever.
+/// A hold: the log and result of a run wait on its machine, for a limited time.
 #[derive(Debug)]
 pub(super) struct Hold {
     pub(super) since: Timestamp,
@@ -235,9 +235,9 @@ pub(super) struct Hold {
 /// The log or result of a run cannot be read from its machine, although that is connected.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// For how long, by all tries together: a machine that comes and goes begins nothing anew.
+    /// Time of all failed tries together: a reconnected machine does not begin anew.
     pub(super) total: Duration,
-    /// When it was last tried in vain.
+    /// When a try last failed.
     pub(super) last: Timestamp,
 }
 
@@ -250,13 +250,13 @@ pub(super) struct Trouble {
 
 #[derive(Debug)]
 pub(super) enum RunStage {
-    /// Its place is kept; nobody was told to start it.
+    /// Its place is reserved; no agent was asked to start it.
     Reserved,
-    /// It is to be started.
+    /// The run is to be started.
     Starting,
-    /// Its agent has it.
+    /// Its agent has the run.
     Running,
-    /// It ended.
+    /// The run ended.
     Finished(Arc<Finished>),
     /// Its machine is gone.
     Lost,
@@ -274,7 +274,7 @@ pub(super) struct Unclaimed {
     pub(super) place: SlotAttempt,
     pub(super) since: Timestamp,
     pub(super) finished: Option<Arc<Finished>>,
-    /// What it takes of the budget for what machines say: its machine names as many as it likes.
+    /// Its room in the budget for facts: a machine may name any number of runs.
     pub(super) room: Option<Permit>,
 }
 
@@ -307,13 +307,13 @@ impl Run {
         }
     }
 
-    /// It cannot go on for now; since when is kept while it lasts.
+    /// The run cannot go on for now; keeps the time since when.
     pub(super) fn hold_up(&mut self, why: Why, now: Timestamp) {
         let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
         self.trouble = Some(Trouble { since, why });
     }
 
-    /// It can go on.
+    /// The run can go on.
     pub(super) fn let_go_on(&mut self) {
         self.trouble = None;
         self.hold = None;
@@ -321,14 +321,14 @@ impl Run {
         self.failures = 0;
     }
 
-    /// Something was tried for it and failed: tried again later, and later each time.
+    /// An effect for it failed and is tried again, after longer and longer pauses.
     pub(super) fn put_off(&mut self, longest: Duration, now: Timestamp) {
         let wait = Duration::from_secs(1 << self.failures.min(10)).min(longest);
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some(now + wait);
     }
 
-    /// What its end brought is in the store: no more of it is needed than how it ended.
+    /// Its log and result are stored: only how it ended is kept.
     pub(super) fn let_go_of_output(&mut self) {
         if let RunStage::Finished(finished) = &mut self.stage {
             let finished = Arc::make_mut(finished);
@@ -340,10 +340,9 @@ impl Run {
         self.room = None;
     }
 
-    /// It waits for the store or its machine, perhaps for long: what can be fetched again, or is
-    /// stored already, is not kept meanwhile, so that facts of its namespace have the room that
-    /// it takes. Little enough to need none stays. Of a machine that is gone nothing can be
-    /// fetched.
+    /// The run waits for the store or its machine, perhaps for long: output that can be fetched
+    /// again, or is stored already, is dropped meanwhile, which frees its room for other facts of
+    /// its namespace. Small output stays, and so does that of a machine that is gone.
     pub(super) fn let_wait(&mut self) {
         if self.gone {
             return;
@@ -370,8 +369,8 @@ impl Run {
         self.room = None;
     }
 
-    /// No attempt needs it any more. Its id is kept until its machine has stopped and forgotten
-    /// it, which may be never; what it came to is not.
+    /// No attempt needs the run any more. Its id is kept until its machine has stopped and
+    /// forgotten it, which may be never; its outcome is dropped.
     pub(super) fn discard(&mut self) {
         self.discard = true;
         self.trouble = None;
@@ -383,11 +382,11 @@ impl Run {
         self.let_go_of_output();
     }
 
-    /// Whether it would be lost with its machine.
+    /// Whether the run would be lost with its machine.
     pub(super) const fn needs_machine(&self) -> bool {
         match &self.stage {
             RunStage::Starting | RunStage::Running => true,
-            // A discarded one waits until its agent has forgotten it.
+            // A discarded run waits until its agent has forgotten it.
             RunStage::Finished(_) => {
                 self.discard || (!self.gone && !matches!(self.collect, Collect::Done(_)))
             }
@@ -395,8 +394,8 @@ impl Run {
         }
     }
 
-    /// Whether it went with the memory of its machine: what went on there, or may have. One
-    /// that had ended is no cause of that, whatever of it was not collected.
+    /// Whether the run counts as killed with a machine that ran out of memory: it ran there, or may
+    /// have. An ended run is no cause, even if it was not collected.
     pub(super) const fn is_starved(&self) -> bool {
         let went_on = match self.stage {
             RunStage::Starting => self.sent,
@@ -430,7 +429,7 @@ pub fn is_complete(finished: &Finished) -> bool {
         && (!finished.has_result || finished.result.len() as u64 == finished.result_bytes)
 }
 
-/// Whether all that it came to is in the fact; of its log perhaps only the end.
+/// Whether the whole outcome is in the fact; of its log perhaps only the end.
 pub(super) fn has_result_left(finished: &Finished) -> bool {
     !finished.has_result || finished.result.len() as u64 == finished.result_bytes
 }

@@ -1,4 +1,4 @@
-//! Handles changes of Tasks: they come, change and go.
+//! Handles Tasks that are added, changed and deleted.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Dispatcher {
             invalid: 0,
             aside: false,
             left: false,
-            // A Task that came while this process leads has no attempt that is not known here.
+            // A Task that came while this process leads has no unknown attempts.
             stored: if self.synced {
                 Stored::Known(0)
             } else {
@@ -110,7 +110,7 @@ impl Dispatcher {
             let mut run = Run::new(*place, machine, RunStage::Starting);
             run.sent = true;
             run.unasked = true;
-            // Another machine than the one on record knows nothing of it, whatever it says.
+            // Only the recorded machine can report the run.
             let told = self.unclaimed.remove(&id).filter(|told| told.place == *place);
             if let Some(finished) = told.as_ref().and_then(|told| told.finished.clone()) {
                 run.stage = RunStage::Finished(finished);
@@ -179,7 +179,8 @@ impl Dispatcher {
         self.tasks.insert(uid, state);
     }
 
-    /// It left the watch: ended, or gone? Unless its end is just being written, look.
+    /// The Task left the watch, because it ended or was deleted. Unless its end is just being
+    /// written, reread it.
     pub(super) fn on_left(&mut self, uid: &Uid) {
         let Some(task) = self.tasks.get_mut(uid) else {
             self.departed.remove(uid);
@@ -256,7 +257,8 @@ impl Dispatcher {
         self.dirty = true;
     }
 
-    /// The object says that it ended: by our write whose answer was lost, or by another writer.
+    /// The object says that the Task ended: by our write whose answer was lost, or by another
+    /// writer.
     fn on_found_finished(&mut self, uid: &Uid, entry: &Entry, now: Timestamp) {
         let ours = self.tasks.get(uid).is_some_and(|task| match &task.stage {
             Stage::Ending(status) => {
@@ -274,7 +276,7 @@ impl Dispatcher {
         }
     }
 
-    /// It is deleted: its runs are stopped, and its logs and results are deleted with them.
+    /// The Task is deleted: its runs are stopped, and its logs and results are deleted with them.
     pub(super) fn task_is_gone(&mut self, uid: &Uid, now: Timestamp) {
         let started = self.tasks.get(uid).is_some_and(|task| task.counts.attempt > 0);
         self.remove_task(uid, now);

@@ -1,4 +1,4 @@
-//! Why a Task waits, is stopped or does not come to its end, and when that is worth a write.
+//! Why a Task waits, is stopped or is held up, and when that is worth a write.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -75,7 +75,7 @@ const KNOWN_TROUBLES: [&str; 6] = [
     reason::REFERENCE_TOO_LARGE,
 ];
 
-/// Whether the count that was told, if there was one, says little of the one that is true.
+/// Whether the recorded count, if there is one, is far from the current one.
 fn is_outdated(told: Option<u32>, now: Option<u32>) -> bool {
     now.is_some_and(|now| told.is_none_or(|told| standing::has_changed_much(told, now)))
 }
@@ -118,7 +118,7 @@ impl Dispatcher {
         }
     }
 
-    /// What the Pool and the Task itself ask for now.
+    /// Applies what the Pool and the Task's spec ask for now.
     pub(super) fn steer(&mut self, uid: &Uid, now: Timestamp) {
         if !self.viewed {
             return;
@@ -179,7 +179,7 @@ impl Dispatcher {
                 .is_some_and(|machine| machine.ending)
     }
 
-    /// Does the work that was put off until now.
+    /// Does the work that was put off until `now`.
     pub(super) fn retry_task(&mut self, uid: &Uid, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
@@ -191,7 +191,7 @@ impl Dispatcher {
         }
         match &mut task.stage {
             Stage::Waiting(waiting) => {
-                // Once is enough: from then on it is like any other that waits.
+                // Once is enough: from then on the Task waits like any other.
                 let may_go_on = waiting.not_before.take_if(|at| *at <= now).is_some();
                 let due =
                     may_go_on || matches!(waiting.references, References::Missing(until) if until <= now);
@@ -208,7 +208,7 @@ impl Dispatcher {
         }
     }
 
-    /// Why it waits, as far as is known now.
+    /// Why the Task waits, as far as is known now.
     fn why_waiting(&self, task: &TaskState, waiting: &Waiting, standing: Option<Standing>) -> Why {
         let name = &task.entry.pool;
         if task.entry.suspend {
@@ -308,7 +308,7 @@ impl Dispatcher {
         self.told >= standing::most_told(self.ended())
     }
 
-    /// Tells those who came a moment ago and wait.
+    /// Writes the waits of Tasks that came a moment ago.
     pub(super) fn tell_newcomers(&mut self, now: Timestamp) {
         let mut due = BTreeSet::new();
         while let Some(uid) = self.newcomers.front() {
@@ -327,7 +327,7 @@ impl Dispatcher {
         }
     }
 
-    /// Tells why they wait those for whom that is worth a write: of these or all.
+    /// Writes why Tasks wait, where that is worth a write: of `among`, or of all.
     pub(super) fn tell_waits(&mut self, among: Option<&BTreeSet<Uid>>, now: Timestamp) {
         // What starts now does not wait.
         self.place_if_dirty(now);
@@ -356,7 +356,7 @@ impl Dispatcher {
         }
     }
 
-    /// Writes why it waits, if that is worth a write; whether it was.
+    /// Writes why the Task waits, if that is worth a write; answers whether it was.
     pub(super) fn tell_wait(&mut self, uid: &Uid, standing: Option<Standing>, now: Timestamp) -> bool {
         let Some(task) = self.tasks.get(uid) else {
             return false;
@@ -384,7 +384,7 @@ impl Dispatcher {
         let is_told = waiting.told.as_ref().is_some_and(|told| {
             told.is_like(&why) && (waiting.count_at > now || !is_outdated(told.before, why.before))
         });
-        // One that was set aside tries whether the API server takes a status now.
+        // A Task that was set aside tries whether the API server takes a status now.
         if is_told && !stopped && !task.aside {
             return false;
         }
@@ -397,8 +397,8 @@ impl Dispatcher {
         true
     }
 
-    /// Writes what keeps a run of it from its end, if that lasts and is not on record; or
-    /// that nothing does any more. Whether there was something to write.
+    /// Writes the trouble that holds up a run, if it lasts and is not recorded; or that it is over.
+    /// Answers whether there was something to write.
     pub(super) fn tell_trouble(&mut self, uid: &Uid, now: Timestamp) -> bool {
         let Some(task) = self.tasks.get(uid) else {
             return false;
@@ -419,7 +419,7 @@ impl Dispatcher {
         let is_held = worst.is_some_and(|(_, held)| held);
         let why = worst.map(|(trouble, _)| trouble.why.clone());
         let known = task.entry.status.reason.as_str();
-        // A new leader does not know yet, and what has just begun may last.
+        // A new leader does not know the cause yet, and a trouble that has just begun may last.
         let goes_on = || {
             self.attempt_runs(uid, attempt.number).all(|(_, run)| {
                 run.trouble.is_none() && (run.is_settled() || matches!(run.stage, RunStage::Running))

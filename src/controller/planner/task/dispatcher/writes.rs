@@ -64,7 +64,7 @@ impl Dispatcher {
                 match &task.stage {
                     Stage::Placing(_) => self.placement_is_recorded(uid, entry, object, now),
                     Stage::Ending(_) if entry.phase().is_finished() => self.end_is_recorded(uid, now),
-                    // The write was about a run that was held up; meanwhile that passed.
+                    // The write reported a held-up run; meanwhile the trouble passed.
                     Stage::Ending(_) => {
                         self.refresh(entry, now);
                         self.write_end(uid, now);
@@ -107,7 +107,7 @@ impl Dispatcher {
                     Stage::Placing(_) => self.abandon_placement(uid, now),
                     Stage::Ending(status) => {
                         let bare = status::bare(status);
-                        // Refused even so: slowly, then.
+                        // Even the bare status was refused: try again slowly.
                         if **status != bare {
                             **status = bare;
                             task.write_at = Some(now + AGAIN);
@@ -120,7 +120,7 @@ impl Dispatcher {
         self.steer(uid, now);
     }
 
-    /// What becomes of a Task cannot be put on record: there is no status to say that in.
+    /// Publishes that the Task's status cannot be written, which no status can say.
     fn say_refused(&mut self, uid: &Uid, message: &str) {
         let Some(task) = self.tasks.get(uid) else { return };
         let (namespace, task) = (&self.key.namespace, &task.entry.name);
@@ -218,7 +218,7 @@ impl Dispatcher {
         self.remove_task(uid, now);
     }
 
-    /// An ended Task that says so is deleted when its time has come.
+    /// Deletes an ended Task once its `ttlSecondsAfterFinished` has passed.
     pub(super) fn expire(&mut self, uid: &Uid, name: &Arc<str>, ttl: Option<u32>, ended_at: Timestamp) {
         if let Some(ttl) = ttl {
             self.effects.push(Effect::Expire {

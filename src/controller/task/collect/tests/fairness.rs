@@ -1,4 +1,4 @@
-//! Slow and lying machines take their turns, and nobody else's.
+//! Slow and lying machines take their own turns only.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +51,7 @@ impl RunReader for Slow {
     }
 }
 
-/// Whether the log or the value is what takes long.
+/// An ended run whose log or value takes long.
 fn ended(log_bytes: u64, result_bytes: u64) -> Finished {
     Finished {
         log_bytes,
@@ -72,8 +72,8 @@ fn order_of(uid: &str, finished: &Finished) -> CollectOrder {
     }
 }
 
-/// 32 turns, and twice as many machines of another namespace that take them. How long an
-/// honest Task with a log of 100 KiB takes to end meanwhile.
+/// Twice as many slow machines of another namespace as the 32 turns: how long does an honest Task
+/// with a log of 100 KiB take to end?
 async fn an_honest_task_beside(slow: impl Fn() -> Slow, finished: Finished) -> Duration {
     let (_folder, store) = store();
     let (turns, metrics) = (Turns::new(32, 32), Arc::new(Metrics::default()));
@@ -86,7 +86,7 @@ async fn an_honest_task_beside(slow: impl Fn() -> Slow, finished: Finished) -> D
             let pool = Key::new("loud", format!("pool-{}", index % 3));
             let agent = || Some(agent.clone() as AnyReader);
             loop {
-                // As a dispatcher does it: tried again, soon and for ever.
+                // Like a dispatcher, tries again, soon and for ever.
                 let tried = collect_in_turns(&turns, &pool, &store, agent, &order, None, &metrics).await;
                 assert!(tried.is_err(), "it never sends all");
                 sleep(Duration::from_secs(1)).await;

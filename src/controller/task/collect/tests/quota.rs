@@ -1,4 +1,4 @@
-//! A namespace that has filled its part of the store, and what that is to others.
+//! A namespace that has filled its part of the store, and other namespaces beside it.
 
 use skyward_store::{Quota, Space, Volume};
 
@@ -74,9 +74,9 @@ async fn a_log_beyond_the_quota_is_cut_and_says_so_and_its_task_ends() {
         assert!(words.contains(part), "{part}: {words}");
     }
     assert_eq!(last.unix_ms, 1_700_000_001_000);
-    // Of the log itself no line is changed.
+    // The log itself is not changed.
     assert!(agent.log.starts_with(&stored[..MIB]));
-    // Another namespace has all of its own.
+    // Another namespace has its whole quota.
     store.charge("other", "quiet");
     let quiet = CollectOrder {
         run: RunId {
@@ -254,7 +254,7 @@ async fn a_value_that_came_with_the_end_is_safe_although_the_log_must_be_fetched
     let liar = Liar(vec![chunk(7, b"x"), chunk(0, b"back")]);
     let held = collect(&store, Some(&liar), &order(&finished), Some(&[]), &metrics).await;
     assert!(matches!(held, Err(CollectError::Machine(_))), "{held:?}");
-    // It is not kept while it waits.
+    // The value is not kept in memory while it waits.
     finished.result = Vec::new();
     let last = CollectOrder {
         unreadable: true,

@@ -1,4 +1,4 @@
-//! What is found again of runs that only the store remembers.
+//! Outcomes of runs that only the store remembers.
 
 use bytes::Bytes;
 use skyward_planner::task::message::Remembered;

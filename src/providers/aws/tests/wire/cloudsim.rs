@@ -1,5 +1,5 @@
-//! Stories against the cloud simulator, which refuses what the service models of AWS do
-//! not allow, and whose meter tells what is billed.
+//! Stories against the cloud simulator, which refuses requests that the service models of AWS do
+//! not allow, and meters the bill.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ struct Server {
     simulator: Simulator,
 }
 
-/// Starts one; `None` (and a word about it) without the service models.
+/// Starts a simulator; `None`, with a line of output, without the service models.
 async fn simulator() -> Option<Server> {
     let cloud = Simulated::from_environment()?;
     let account = Account::with_pair("123456789012", KEY, SECRET);
@@ -72,7 +72,7 @@ async fn later(server: &Server) {
     tokio::task::yield_now().await;
 }
 
-/// What a story must not leave behind: requests that AWS would refuse, and money.
+/// Asserts that a story made no request that AWS would refuse, and left nothing billed.
 async fn nothing_wrong(server: &Server) {
     for record in ["violations", "mistakes"] {
         assert_eq!(
@@ -150,7 +150,7 @@ async fn the_account_is_told_and_offers_are_complete() {
             .any(|found| found.count < 1.0),
         "parts of GPUs"
     );
-    // The second time nothing is asked again.
+    // The second time nothing is looked up again.
     control(&server, "DELETE", "requests", Value::Null).await;
     assert_eq!(provider.offers().await.unwrap(), offers);
     assert_eq!(control(&server, "GET", "requests", Value::Null).await, json!([]));
@@ -235,7 +235,7 @@ async fn a_lost_answer_leaves_a_machine_that_is_found_by_its_mark() {
         let error = provider.create(&order).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Indeterminate, "{error}");
         assert!(!error.to_string().contains(SECRET), "{error}");
-        // It was made, and shows up when AWS shows it.
+        // The machine was made, and shows up later.
         let machine = reference(&order, None);
         let deadline = Instant::now() + Duration::from_secs(30);
         let found = loop {
@@ -301,8 +301,8 @@ async fn a_refusal_comes_at_once_and_says_which() {
     let provider = provider(&server);
     let since = Instant::now();
     provider.create(&order("refused", 0)).await.unwrap();
-    // A refusal takes less than an order that is carried out, unless it is waited for; how long
-    // that is depends on who else is at work on this machine.
+    // A refusal that is not waited for takes less time than an order that is carried out, whose
+    // time depends on the load of this machine.
     let at_once = Duration::from_secs(1).max(since.elapsed() * 5);
     for (slot, (fault, name)) in [
         (json!("no-capacity"), "no_capacity"),

@@ -1,7 +1,7 @@
 //! The client against servers that others wrote: moto, an EC2 server from PyPI, where
 //! `SKYWARD_MOTO` names a `moto_server`; and our cloud simulator, which its author made
-//! from the service models of AWS in the folder that `SKYWARD_SPECS` names. Where there
-//! is none, a test says that it did not run.
+//! from the service models of AWS in the folder that `SKYWARD_SPECS` names. Without these a test
+//! says that it did not run.
 
 #![allow(
     clippy::unwrap_used,
@@ -101,7 +101,7 @@ fn scope(pool: Option<&str>) -> Scope {
     }
 }
 
-/// Deletes a machine; `tick` is what passes between two looks.
+/// Deletes a machine; `tick` lets time pass between two looks.
 async fn deleted(provider: &dyn Provider, machine: &MachineRef, tick: impl AsyncFn()) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while provider.delete(machine).await.unwrap() == Deletion::InProgress {
@@ -110,7 +110,7 @@ async fn deleted(provider: &dyn Provider, machine: &MachineRef, tick: impl Async
     }
 }
 
-/// Returns what the machines of a Pool shared.
+/// Returns the shared resources of a Pool.
 async fn released(provider: &dyn Provider, pool: &str, tick: impl AsyncFn()) {
     let pool = PoolScope {
         cluster: CLUSTER.to_owned(),

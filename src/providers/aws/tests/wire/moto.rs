@@ -1,4 +1,4 @@
-//! Stories against moto. It knows no price list: a few lines here answer for it.
+//! Stories against moto. Moto has no price list: a few lines here stand in for it.
 
 use std::{
     collections::BTreeSet,
@@ -39,8 +39,8 @@ async fn answers(server: &Server) {
     }
 }
 
-/// The moto that all tests share as long as one of them runs; `None` (and a word about it)
-/// where there is none.
+/// The moto that all tests share as long as one of them runs; `None`, with a line of output, where
+/// there is none.
 async fn moto() -> Option<Arc<Server>> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let moto = {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{events, pool::facts::RemainingMachines};
 
-/// What the events of a plan say that the Pool cost in the end.
+/// Notes of the plan's Events about the final cost.
 fn said(seen: &Observed) -> Vec<String> {
     let events = decide(seen).events.into_iter();
     let finals = events.filter(|event| event.reason == events::reason::COST_FINAL);

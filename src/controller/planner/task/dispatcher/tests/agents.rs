@@ -1,4 +1,4 @@
-//! What effects do in the world, and how they are answered.
+//! Carries effects out in the world and answers them.
 
 use super::{world::World, *};
 
@@ -19,7 +19,7 @@ pub(super) struct Machine {
     pub(super) deleting: bool,
     pub(super) ending: bool,
     pub(super) out_of_memory: Option<Arc<str>>,
-    /// It answers to every command that our epoch is too old.
+    /// Whether it answers to every command that our epoch is too old.
     pub(super) refuses_epoch: bool,
 }
 

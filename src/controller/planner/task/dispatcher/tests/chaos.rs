@@ -1,4 +1,4 @@
-//! Random histories of the world, and what must be true at their end.
+//! Random histories of the world, and the rules that hold at their end.
 
 use super::{world::World, *};
 
@@ -103,7 +103,7 @@ pub(super) fn history(seed: u64, steps: u32) {
     for _ in 0..steps {
         chaos.step(&mut world);
     }
-    // Everything comes back, and nobody holds a Task any more.
+    // Everything comes back, and no Task is suspended any more.
     let places: Vec<SlotAttempt> = world.machines.keys().copied().collect();
     for place in places {
         world.flap(place, true);
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// `SKYWARD_TASK_HISTORY="<seed> <steps>"` adds the one that failed, as it was printed.
+/// `SKYWARD_TASK_HISTORY="<seed> <steps>"` adds a failed history, as it was printed.
 #[test]
 fn histories_of_before_end_well_again() {
     let told = std::env::var("SKYWARD_TASK_HISTORY").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Stories of what is lost, full or late: one each, without chance.
+//! Stories of loss, lack of room and delay, without chance.
 
 use super::{agents::fact_of, world::World, *};
 
@@ -39,7 +39,7 @@ fn a_rank_whose_end_left_its_machine_does_not_run_again_although_controller_and_
         1,
         "while rank 1 runs, its end is in the store"
     );
-    // Both at once: nobody who knew it is left.
+    // Both are lost at once.
     world.lose_machine(place);
     world.add_machine(place.slot);
     world.restart();
@@ -149,7 +149,7 @@ fn a_full_store_is_said_loses_nothing_and_is_tried_less_and_less_often() {
         world.machines[&place].runs.contains_key(&run),
         "the agent keeps it"
     );
-    // A new leader finds it as it is, and says nothing new.
+    // A new leader finds the status as it is, and writes nothing new.
     world.restart();
     world.quiet();
     world.pass(40);
@@ -216,7 +216,7 @@ fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_aft
     world.quiet();
     let place = *world.machines.keys().next().unwrap();
     world.machines.get_mut(&place).unwrap().deleting = true;
-    // Not seen yet: a run may still come to it, so it is not closed.
+    // The deletion is not seen yet: the machine may still get a run, so it is not closed.
     assert!(world.dispatcher.load().unwrap().closed.is_empty());
     let early = world.create("early", json!("One"));
     world.quiet();
@@ -250,7 +250,7 @@ fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
     let (stays, at_work) = run_of(&world, &other, 0);
     assert!(!stopping(&world, &stays, &at_work));
 
-    // Another leader finds it stopped, and knows why all the same.
+    // Another leader finds the run stopped, and knows why all the same.
     world.finish(place, &run, 143);
     world.restart();
     world.finish(stays, &at_work, 0);
@@ -451,7 +451,7 @@ fn an_agent_that_says_stale_epoch_to_everything_keeps_no_other_machine_from_its_
         .collect();
     world.quiet();
     let (liar, stuck) = run_of(&world, &uids[0], 0);
-    // It lies from now on: to the Stop of what it runs, to Forget, to each Start.
+    // The agent lies from now on: to Stop, to Forget, to each Start.
     world.machines.get_mut(&liar).unwrap().refuses_epoch = true;
     world.delete(&uids[0]);
     world.quiet();
@@ -491,7 +491,7 @@ fn another_machine_cannot_tell_a_new_leader_how_a_run_ended() {
         exit_code: 7,
         ..Finished::default()
     };
-    // Its machine tells before a new leader knows the Task, and after the honest one did.
+    // The lying machine reports before a new leader knows the Task, and after the honest one did.
     for told_before in [None, Some(place)] {
         world.restart();
         let tasks = std::mem::take(&mut world.watch);

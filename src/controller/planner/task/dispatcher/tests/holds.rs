@@ -1,4 +1,4 @@
-//! What runs left waits on their machines, and what is held of them here meanwhile.
+//! Logs and results wait on their machines, and what the dispatcher keeps of them meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -100,7 +100,7 @@ fn a_hold_ends_although_nothing_can_be_written_down_about_it() {
     assert!(world.machines[&place].runs.is_empty(), "the machine is free");
 }
 
-/// One Task that has ended on a machine that does not give what it left.
+/// One Task that has ended on a machine that does not give its value.
 fn withheld() -> (World, Uid, SlotAttempt, RunId) {
     let mut world = World::new(1, 1);
     let (uid, place, run) = one_runs(&mut world);

@@ -1,4 +1,5 @@
-//! A cluster that remembers less than its machines: what it must not stop, forget or run twice.
+//! A cluster that remembers less than its machines: runs that it must not stop, forget or start
+//! twice.
 
 use skyward_api::task::Placed;
 

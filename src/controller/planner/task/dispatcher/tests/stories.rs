@@ -85,7 +85,7 @@ fn what_reads_a_secret_first_keeps_its_turn() {
     );
     world.create("late", json!("One"));
     world.quiet();
-    // What was read before is too old by the time there is room.
+    // Values that were read before are too old by the time there is room.
     world.pass(60);
     let (place, run) = only_run(&world);
     assert_eq!(run.uid, first);
@@ -361,7 +361,7 @@ fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
         (Some(TaskPhase::Failed), "PoolDeleted")
     );
     assert!(world.dispatcher.load().unwrap().runs.is_empty());
-    // One that comes later is meant for the next Pool of that name.
+    // A Task that comes later is meant for the next Pool of that name.
     world.now += Duration::from_secs(1);
     let next = world.create("next", json!("One"));
     world.pass(6);
@@ -467,7 +467,7 @@ fn a_run_that_nobody_claims_is_stopped_and_forgotten() {
     let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
-    // The Task goes while no controller is there.
+    // The Task is deleted while no controller runs.
     world.objects.remove(&uid);
     world.restart();
     world.quiet();
@@ -544,7 +544,7 @@ fn a_new_leader_gives_a_machine_nothing_before_its_agent_has_told_what_it_runs()
     let gone = world.create("gone", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
-    // Deleted while no controller lives: nothing but the agent knows of its run.
+    // Deleted while no controller runs: only the agent knows of its run.
     world.objects.remove(&gone);
     world.create("next", json!("One"));
     world.restart();
@@ -581,7 +581,7 @@ fn a_machine_that_was_killed_for_want_of_memory_is_a_failure_of_what_ran_there()
     let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
     assert!(failed.message.contains("more memory"), "{}", failed.message);
     assert!(!world.published.contains(&"TaskRetried"));
-    // Its machine goes, and nothing is left to be asked of it.
+    // Its machine goes, and cannot be asked any more.
     world.lose_machine(place);
     world.pass(6);
     assert!(world.dispatcher.is_empty());
@@ -594,7 +594,7 @@ fn what_ended_before_its_machine_was_killed_for_want_of_memory_is_what_counts() 
     let uid = world.create("t", json!("One"));
     world.quiet();
     let (place, run) = only_run(&world);
-    // An earlier leader stored it; this one was not told.
+    // An earlier leader stored the result; this one does not know.
     let result = skyward_api::task::RunResult {
         reason: "Succeeded".into(),
         ..Default::default()

@@ -1,4 +1,4 @@
-//! What users are told of a wait, how often, and of what cannot be told.
+//! Statuses of Tasks that wait, how often they are written, and statuses that cannot be written.
 
 use super::{world::World, *};
 
@@ -94,7 +94,7 @@ fn a_count_is_told_anew_when_it_has_halved_and_not_before_half_a_minute() {
     told(&world, "3 Tasks before it", 2);
     world.pass(3);
     told(&world, "1 Task before it", 3);
-    // A new leader reads what was told.
+    // A new leader reads the status.
     world.restart();
     world.quiet();
     world.pass(60);
@@ -145,7 +145,7 @@ fn a_new_leader_knows_that_a_task_waits_although_its_status_is_never_taken() {
     world.quiet();
     let bad = world.create("bad", json!("One"));
     world.quiet();
-    // Every place is taken: the wait is what cannot be told.
+    // Every place is taken: the status of the wait cannot be written.
     world.moments(3);
     assert_eq!(world.dispatcher.load().unwrap().queued, 0);
     world.restart();

@@ -1,4 +1,4 @@
-//! The world: objects, machines, and what is on its way.
+//! The world: objects, machines, and messages under way.
 
 use super::{
     agents::{Machine, fact_of},
@@ -34,9 +34,9 @@ pub(super) struct World {
     pub(super) store_problem: Option<CollectError>,
     /// Since when runs wait for room in the store, as the store knows it.
     pub(super) waits_since: BTreeMap<RunId, Timestamp>,
-    /// Since when runs wait cannot be written down.
+    /// Whether the start of a wait cannot be recorded.
     pub(super) writes_no_since: bool,
-    /// Machines do not give what their runs left.
+    /// Whether machines withhold the logs and results of their runs.
     pub(super) withholds: bool,
     /// Runs whose value was given up.
     pub(super) gave_up: Vec<RunId>,
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// A quarter of a second each, in which what came is looked at.
+    /// So many quarters of a second, each with what came in it.
     pub(super) fn moments(&mut self, moments: u64) {
         for _ in 0..moments {
             self.now += Duration::from_millis(250);
@@ -366,7 +366,7 @@ impl World {
         self.show_views();
     }
 
-    /// The kernel kills all of it.
+    /// The kernel kills the whole machine for want of memory.
     pub(super) fn starve(&mut self, place: SlotAttempt) {
         if let Some(machine) = self.machines.get_mut(&place) {
             machine.out_of_memory = Some("give the Pool more memory".into());
@@ -375,7 +375,7 @@ impl World {
         self.flap(place, false);
     }
 
-    /// It is given up, and does not wait for its runs.
+    /// The machine is given up, and does not wait for its runs.
     pub(super) fn take_back(&mut self, place: SlotAttempt) {
         if let Some(machine) = self.machines.get_mut(&place) {
             (machine.deleting, machine.ending) = (true, true);
