@@ -1,7 +1,8 @@
 //! Developer commands.
 //!
 //! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
-//! the reference, settings in the providers' pages, the agent protocol); `cargo xtask check` fails when one of them is stale, when a crate or a room of the
+//! the reference, settings in the providers' pages, the pictures of ARCHITECTURE.md, the agent
+//! protocol); `cargo xtask check` fails when one of them is stale, when a crate or a room of the
 //! controller uses what it must not (`layers`, `rooms`) or is too large (`lines`, `sizes`), when
 //! tests would compile again what programs compiled (`features`) or when documentation says what it
 //! must not (`words`). `cargo xtask lines` counts code. None needs a network.
@@ -17,6 +18,7 @@ mod layers;
 mod lines;
 mod output;
 mod pages;
+mod pictures;
 mod protocol;
 mod reference;
 mod rooms;
@@ -62,6 +64,7 @@ fn main() -> Result<()> {
     crds::generate(&mut output)?;
     reference::generate(&mut output)?;
     pages::generate(&mut output)?;
+    pictures::generate(&mut output, &root())?;
     if let Err(error) = protocol::generate(check) {
         output.problem(format!("{error:#}"));
     }
