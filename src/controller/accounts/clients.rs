@@ -24,7 +24,7 @@ pub struct Account {
     /// The same without that gate: for what a person decided after a restore.
     pub ungated: Arc<dyn Provider>,
     /// What it was made from.
-    pub origin: Origin,
+    pub revision: Revision,
     /// Orders and returns under way at the same time; more wait for their turn.
     pub turns: Arc<Semaphore>,
 }
@@ -38,9 +38,10 @@ impl Account {
     }
 }
 
-/// What a client of an account was made from: with another one it is another client.
+/// The revision of a Provider and its Secret that a client was made from: another revision gets another
+/// client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct Revision {
     /// UID of the Provider object: one of the same name may be another account.
     pub uid: String,
     /// Generation of its spec.
@@ -49,7 +50,7 @@ pub struct Origin {
     pub secret: String,
 }
 
-impl Origin {
+impl Revision {
     /// Of a Provider object as it is, and that version of its Secret.
     pub fn of(provider: &ProviderObject, secret: &str) -> Self {
         Self {
@@ -131,9 +132,13 @@ mod tests {
             }))
             .unwrap()
         };
-        let origin = Origin::of(&provider("a"), "");
-        assert_eq!(origin, Origin::of(&provider("a"), ""));
-        assert_ne!(origin, Origin::of(&provider("b"), ""), "both are of generation 1");
-        assert_ne!(origin, Origin::of(&provider("a"), "rotated"));
+        let revision = Revision::of(&provider("a"), "");
+        assert_eq!(revision, Revision::of(&provider("a"), ""));
+        assert_ne!(
+            revision,
+            Revision::of(&provider("b"), ""),
+            "both are of generation 1"
+        );
+        assert_ne!(revision, Revision::of(&provider("a"), "rotated"));
     }
 }

@@ -73,7 +73,7 @@ async fn keep_swept(context: &Context, name: String) -> String {
     // One that was just connected has its machines to tell of first.
     let mut again = EVERY;
     while let Some(account) = context.providers.get(&name) {
-        pause(&context.providers, &name, &account.origin, again).await;
+        pause(&context.providers, &name, &account.revision, again).await;
         again = match context.providers.get(&name) {
             Some(account) => sweep(context, &name, &account, &mut sightings).await,
             None => break,
