@@ -39,7 +39,7 @@ test: ## Everything that can fail, ending with stories on the local cluster (KEE
 	@hack/test.sh test
 
 .PHONY: lint
-lint: ## Format, clippy, shellcheck, generated files
+lint: ## Format, clippy, shellcheck, crates of others, generated files
 	@hack/test.sh lint
 
 .PHONY: unit

@@ -139,6 +139,12 @@ go_format() {
   unformatted=$(gofmt -l hack/cluster) || return
   [ -z "$unformatted" ] || die "not formatted, run 'gofmt -w hack/cluster': $unformatted"
 }
+dependency_lint() {
+  local programs
+  programs=$(hack/cargo-lints.sh) || return
+  "$programs/cargo-deny" --locked --workspace check bans licenses sources &&
+    "$programs/cargo-shear" --locked
+}
 chart_lint() { debian lua5.4 && SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh; }
 permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/permissions.py "$SKYWARD_STATE"/log/audit*.log; }
 
@@ -255,6 +261,7 @@ lints() {
   stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
   stage go-fmt tools 0 "format (gofmt)" go_format
   stage shell tools 0 "shell scripts (shellcheck)" shell_lint
+  stage dependencies tools 0 "crates of others: banned, licensed, unused (cargo deny, cargo shear)" dependency_lint
   stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check

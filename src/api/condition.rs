@@ -215,9 +215,10 @@ pub mod reason {
     pub const STOPPED: &str = "Stopped";
 }
 
-/// One condition as a plan computes it; [`apply`] gives it its times.
+/// One condition as a plan computes it; [`apply`] gives it its times. Named for what Kubernetes hands
+/// to `meta.SetStatusCondition`, the `newCondition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
+pub struct NewCondition {
     /// One of the constants above.
     pub type_: &'static str,
     /// True, False or (None) Unknown.
@@ -228,7 +229,7 @@ pub struct Draft {
     pub message: String,
 }
 
-impl Draft {
+impl NewCondition {
     /// A condition that is true or false.
     pub fn new(type_: &'static str, status: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
@@ -240,26 +241,30 @@ impl Draft {
     }
 }
 
-/// Conditions from drafts: transition times are kept where the status did not
-/// change, messages are cut to what the CRD admits, order is that of the drafts.
-pub fn apply(old: &[Condition], drafts: &[Draft], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
-    drafts
-        .iter()
-        .map(|draft| {
-            let status = match draft.status {
+/// New conditions with their times: a transition time is kept where the status did not
+/// change, messages are cut to what the CRD admits, the order stays.
+pub fn apply(
+    old: &[Condition],
+    new: &[NewCondition],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    new.iter()
+        .map(|condition| {
+            let status = match condition.status {
                 Some(true) => "True",
                 Some(false) => "False",
                 None => "Unknown",
             };
             let since = old
                 .iter()
-                .find(|c| c.type_ == draft.type_ && c.status == status)
+                .find(|c| c.type_ == condition.type_ && c.status == status)
                 .map_or(Time(now), |c| c.last_transition_time.clone());
             Condition {
-                type_: draft.type_.to_owned(),
+                type_: condition.type_.to_owned(),
                 status: status.to_owned(),
-                reason: draft.reason.to_owned(),
-                message: cut(&draft.message, MAX_MESSAGE),
+                reason: condition.reason.to_owned(),
+                message: cut(&condition.message, MAX_MESSAGE),
                 observed_generation: generation,
                 last_transition_time: since,
             }
@@ -302,20 +307,25 @@ mod tests {
         let later = Timestamp::from_second(2_000).unwrap();
         let a = apply(
             &[],
-            &[Draft::new(READY, false, reason::PROVISIONING, "1 of 2")],
+            &[NewCondition::new(READY, false, reason::PROVISIONING, "1 of 2")],
             Some(1),
             first,
         );
         let b = apply(
             &a,
-            &[Draft::new(READY, false, reason::PARTIALLY_READY, "1 of 2")],
+            &[NewCondition::new(READY, false, reason::PARTIALLY_READY, "1 of 2")],
             Some(2),
             later,
         );
         assert_eq!(b[0].last_transition_time, Time(first));
         let c = apply(
             &b,
-            &[Draft::new(READY, true, reason::ALL_MACHINES_READY, "2 of 2")],
+            &[NewCondition::new(
+                READY,
+                true,
+                reason::ALL_MACHINES_READY,
+                "2 of 2",
+            )],
             Some(2),
             later,
         );

@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use zeroize::Zeroizing;
+
 /// A secret text. `Debug` and `Display` show `***`; [`Secret::expose`] is the one way
-/// to read it, so that every reader can be found by name.
+/// to read it, so that every reader can be found by name. Its memory is overwritten when it is dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Wraps a value.
     pub fn new(value: impl Into<String>) -> Self {
-        Self(value.into())
+        Self(Zeroizing::new(value.into()))
     }
 
     /// The value itself.

@@ -31,7 +31,7 @@ impl Binary {
         let size = io::copy(&mut file, &mut hash)?;
         Ok(Self {
             path,
-            digest: hex(&hash.finalize()),
+            digest: format!("{:x}", hash.finalize()),
             size,
         })
     }
@@ -93,21 +93,9 @@ impl AgentBinaries {
     }
 }
 
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-}
-
 /// SHA-256 of a text in hexadecimal.
 pub(crate) fn digest_of(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()))
+    format!("{:x}", Sha256::digest(text))
 }
 
 #[cfg(test)]

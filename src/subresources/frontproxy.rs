@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, HeaderValue};
+use percent_encoding::percent_decode_str;
 use thiserror::Error;
 use x509_parser::parse_x509_certificate;
 
@@ -153,18 +154,7 @@ fn first(headers: &HeaderMap, names: &[String]) -> Result<Option<String>, Unauth
 
 /// Keys of extra headers are percent-encoded, since header names are not free text.
 fn unescape(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = (bytes[at] == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        out.push(code.unwrap_or(bytes[at]));
-        at += if code.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

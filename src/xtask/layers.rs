@@ -13,6 +13,8 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::pictures::Arrows;
+
 /// Our crates, each with the crates of ours that it may use outside its tests.
 const OURS: &[(&str, &[&str])] = &[
     (
@@ -44,10 +46,7 @@ const OURS: &[(&str, &[&str])] = &[
     ),
     ("skyward-core", &[]),
     ("skyward-planner", &["skyward-api", "skyward-core"]),
-    (
-        "skyward-provider-aws",
-        &["skyward-api", "skyward-core", "skyward-provider-kit"],
-    ),
+    ("skyward-provider-aws", &["skyward-core", "skyward-provider-kit"]),
     ("skyward-provider-kit", &["skyward-api", "skyward-core"]),
     (
         "skyward-providers",
@@ -64,7 +63,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("xtask", &["skyward-api", "skyward-providers"]),
 ];
 
-/// Crates of others that are allowed in some of ours only.
+/// Crates of others that are allowed in some of ours only; deny.toml has those that are allowed nowhere.
 const RESTRICTED: &[(&str, &[&str])] = &[
     (
         "kube",
@@ -87,16 +86,11 @@ const RESTRICTED: &[(&str, &[&str])] = &[
             "skyward-planner",
             "skyward-providers",
             "skyward-subresources",
-            "skyward-cli",
             "xtask",
         ],
     ),
-    ("russh", &["skyward-remote", "skyward-controller"]),
+    ("russh", &["skyward-remote"]),
     ("object_store", &["skyward-store"]),
-    // A second crypto provider in the process panics at the first connection.
-    ("ring", &[]),
-    ("openssl", &[]),
-    ("chrono", &[]),
 ];
 
 /// Our crates that reach nothing outside of the process.
@@ -137,6 +131,40 @@ const TESTS: &[&str] = &[
 
 /// Each broken rule.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
+    let metadata = metadata(root)?;
+    let mut problems = broken(&metadata);
+    problems.extend(unused(&metadata));
+    for name in PURE {
+        problems.extend(reaching(name, &tree(root, name)?));
+    }
+    Ok(problems)
+}
+
+/// Our crates by their folders in `src/`, each with those that it depends on outside its tests.
+pub(crate) fn arrows(root: &Path) -> Result<Arrows> {
+    let metadata = metadata(root)?;
+    let sources = format!("{}/src/", metadata["workspace_root"].as_str().unwrap_or_default());
+    let folders: BTreeMap<&str, &str> = packages(&metadata)
+        .map(|(name, package)| {
+            let manifest = package["manifest_path"].as_str().unwrap_or_default();
+            let folder = manifest
+                .strip_prefix(&sources)
+                .and_then(|path| path.strip_suffix("/Cargo.toml"));
+            // The operator's own crate lies in the root of the checkout.
+            (name, folder.unwrap_or("main.rs"))
+        })
+        .collect();
+    let named = |name: &str| folders.get(name).map(|folder| (*folder).to_owned());
+    Ok(packages(&metadata)
+        .filter_map(|(name, package)| {
+            let uses = dependencies(package).filter_map(|dependency| named(dependency["name"].as_str()?));
+            Some((named(name)?, uses.collect()))
+        })
+        .collect())
+}
+
+/// What cargo says of our crates.
+fn metadata(root: &Path) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let answer = Command::new(cargo)
         .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
@@ -148,12 +176,50 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
         "cargo metadata failed: {}",
         String::from_utf8_lossy(&answer.stderr)
     );
-    let metadata: Value = serde_json::from_slice(&answer.stdout).context("reading cargo's metadata")?;
-    let mut problems = broken(&metadata);
-    for name in PURE {
-        problems.extend(reaching(name, &tree(root, name)?));
+    serde_json::from_slice(&answer.stdout).context("reading cargo's metadata")
+}
+
+/// Our crates that are not for tests only, by name.
+fn packages(metadata: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .filter_map(|package| Some((package["name"].as_str()?, package)))
+        .filter(|(name, _)| !TESTS.contains(name))
+}
+
+/// What a crate depends on outside its tests.
+fn dependencies(package: &Value) -> impl Iterator<Item = &Value> {
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
+    dependencies.filter(|dependency| dependency["kind"] != "dev")
+}
+
+/// What a crate may use and does not: the rule is to say what is, as the picture in ARCHITECTURE.md does.
+fn unused(metadata: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, package) in packages(metadata) {
+        let used: BTreeSet<_> = dependencies(package)
+            .filter_map(|dependency| dependency["name"].as_str())
+            .collect();
+        let allowed = OURS
+            .iter()
+            .filter(|(ours, _)| *ours == name)
+            .flat_map(|(_, allowed)| *allowed);
+        let others = RESTRICTED
+            .iter()
+            .filter(|(_, users)| users.contains(&name))
+            .map(|(restricted, _)| restricted);
+        problems.extend(
+            allowed
+                .chain(others)
+                .filter(|allowed| !used.contains(*allowed))
+                .map(|allowed| {
+                    format!(
+                        "{name} may depend on {allowed} and does not: take that out of src/xtask/layers.rs"
+                    )
+                }),
+        );
     }
-    Ok(problems)
+    problems
 }
 
 /// All that a crate depends on outside its tests, with the features that it asks for itself.
@@ -190,22 +256,15 @@ fn reaching(name: &str, tree: &str) -> Vec<String> {
 fn broken(metadata: &Value) -> Vec<String> {
     let ours: BTreeMap<_, _> = OURS.iter().copied().collect();
     let mut problems = Vec::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        let name = package["name"].as_str().unwrap_or_default();
-        if TESTS.contains(&name) {
-            continue;
-        }
+    for (name, package) in packages(metadata) {
         let Some(allowed) = ours.get(name) else {
             problems.push(format!(
                 "{name}: src/xtask/layers.rs does not say what this crate may use; add it there"
             ));
             continue;
         };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+        for dependency in dependencies(package) {
             let uses = dependency["name"].as_str().unwrap_or_default();
-            if dependency["kind"] == "dev" {
-                continue;
-            }
             let is_ours = ours.contains_key(uses) || TESTS.contains(&uses);
             if is_ours && !allowed.contains(&uses) {
                 problems.push(format!("{name} must not depend on {uses} (src/xtask/layers.rs)"));
@@ -256,6 +315,21 @@ mod tests {
             json!({ "name": "skyward-providers", "kind": "dev" }),
         );
         assert_eq!(broken(&test_only), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_crate_may_use_and_does_not_is_a_problem() {
+        let metadata = package("skyward-remote", json!({ "name": "skyward-agent", "kind": null }));
+        let problems = unused(&metadata);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(
+            problems[0].contains("may depend on skyward-core and does not"),
+            "{problems:?}"
+        );
+        assert!(
+            problems[1].contains("may depend on russh and does not"),
+            "{problems:?}"
+        );
     }
 
     #[test]

@@ -63,3 +63,18 @@ impl Output {
         self.problems
     }
 }
+
+/// What a page says up to its line that starts with `begin`, without the end of that line, and what
+/// it says from `end` on; what stands between is generated.
+pub(crate) fn between<'a>(page: &'a str, begin: &str, end: &str) -> Result<(&'a str, &'a str), String> {
+    let lacks =
+        || format!("it needs a line that begins with '{begin}', and '{end}' after what is generated there");
+    let start = page.find(begin).ok_or_else(lacks)?;
+    let rest = page.get(start..).unwrap_or_default();
+    let line = start + rest.lines().next().map_or(0, str::len);
+    let end = start + rest.find(end).ok_or_else(lacks)?;
+    Ok((
+        page.get(..line).unwrap_or_default(),
+        page.get(end..).unwrap_or_default(),
+    ))
+}

@@ -14,7 +14,7 @@ use skyward_api::crd;
 use skyward_providers::registry;
 
 use crate::{
-    output::Output,
+    output::{Output, between},
     reference::{base_type, default, default_sentence, description, one_line},
 };
 
@@ -62,13 +62,8 @@ fn kinds() -> Result<Vec<(String, Value)>> {
 
 /// The page with a new table between its two lines.
 fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> {
-    let begin = format!("<!-- settings of {kind}");
-    let lacks =
-        || format!("it needs the lines '{begin} -->' and '{END}' where its table of settings is to be");
-    let start = page.find(&begin).ok_or_else(lacks)?;
-    let rest = page.get(start..).unwrap_or_default();
-    let line = rest.lines().next().unwrap_or_default();
-    let end = rest.find(END).ok_or_else(lacks)?;
+    let (before, after) = between(page, &format!("<!-- settings of {kind}"), END)?;
+    let line = before.lines().last().unwrap_or_default();
     let listed = |after: &str| -> Vec<&str> {
         line.split_once(after)
             .map_or("", |(_, names)| {
@@ -96,14 +91,12 @@ fn with_table(page: &str, kind: &str, schema: &Value) -> Result<String, String> 
         ));
     }
     let mut table = format!(
-        "{line}\n\n| `spec.{kind}.` | type | default | what it does | Python library |\n| --- | --- | --- | --- | --- |\n"
+        "| `spec.{kind}.` | type | default | what it does | Python library |\n| --- | --- | --- | --- | --- |\n"
     );
     for (_, row) in &rows {
         table.push_str(row);
     }
-    let before = page.get(..start).unwrap_or_default();
-    let after = rest.get(end..).unwrap_or_default();
-    Ok(format!("{before}{table}\n{after}"))
+    Ok(format!("{before}\n\n{table}\n{after}"))
 }
 
 /// A row for each setting, with its name; a setting inside an object is named by its path.

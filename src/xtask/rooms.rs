@@ -14,6 +14,11 @@ use std::{
 
 use anyhow::{Context, Result};
 
+use crate::{
+    lines,
+    pictures::{Arrows, reached},
+};
+
 /// The folders of the crates that are looked at, each with its rooms.
 const CRATES: &[(&str, Rooms)] = &[
     ("src/controller", CONTROLLER),
@@ -21,8 +26,6 @@ const CRATES: &[(&str, Rooms)] = &[
 ];
 /// Most files that may import each other in a circle.
 const MAX_CIRCLE: usize = 8;
-/// Folders that only tests compile.
-const TEST_FOLDERS: [&str; 2] = ["tests", "simulation"];
 
 /// Rooms from the ground up: a folder or a file, and the rooms that it may use. A file belongs to the
 /// longest name that it begins with.
@@ -36,10 +39,7 @@ const PLANNER: Rooms = &[
     ("money", &[]),
     ("records", &[]),
     ("restore", &["base"]),
-    (
-        "accounts",
-        &["base", "accelerators", "money", "records", "restore"],
-    ),
+    ("accounts", &["base", "money", "records", "restore"]),
     (
         "pool",
         &["base", "accelerators", "events", "money", "records", "accounts"],
@@ -65,11 +65,11 @@ const CONTROLLER: Rooms = &[
     ("keys", &[]),
     ("references", &[]),
     ("caches", &["guard"]),
-    ("newest", &["base"]),
+    ("newest", &[]),
     ("hints", &["base"]),
     ("restore", &["base"]),
-    ("accounts", &["base", "restore"]),
-    ("metrics", &["base", "caches", "hints", "restore", "accounts"]),
+    ("accounts", &[]),
+    ("metrics", &["caches", "hints", "accounts"]),
     ("events", &["base", "metrics"]),
     ("panics", &["base", "metrics", "events"]),
     ("health", &["metrics"]),
@@ -92,21 +92,16 @@ const CONTROLLER: Rooms = &[
             "leadership",
         ],
     ),
-    (
-        "accounts/sweeps",
-        &["base", "keys", "restore", "accounts", "events", "context"],
-    ),
+    ("accounts/sweeps", &["base", "keys", "accounts", "context"]),
     (
         "pool",
         &[
             "base",
-            "guard",
             "keys",
             "references",
             "newest",
             "hints",
             "accounts",
-            "events",
             "context",
             "accounts/sweeps",
         ],
@@ -118,7 +113,6 @@ const CONTROLLER: Rooms = &[
             "newest",
             "restore",
             "accounts",
-            "events",
             "leadership",
             "context",
             "accounts/sweeps",
@@ -133,24 +127,11 @@ const CONTROLLER: Rooms = &[
             "newest",
             "hints",
             "accounts",
-            "events",
             "context",
             "pool",
         ],
     ),
-    (
-        "task",
-        &[
-            "base",
-            "guard",
-            "references",
-            "hints",
-            "metrics",
-            "events",
-            "context",
-            "pool",
-        ],
-    ),
+    ("task", &["base", "guard", "metrics", "context"]),
     ("logs", &["certificates", "hints", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
@@ -161,9 +142,6 @@ const EVERY: &[&str] = &["*"];
 
 /// A module, as the names of the modules that it is in and its own.
 type Module = Vec<String>;
-
-/// Files with the files that each names.
-type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Each circle that is too large, and each file that uses a room that it must not.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
@@ -179,8 +157,54 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
             )
         }));
         problems.extend(forbidden(name, &imports, rooms));
+        problems.extend(unused(name, &between_rooms(&imports, rooms), rooms));
     }
     Ok(problems)
+}
+
+/// The rooms of each crate by its folder, each with the rooms that it uses.
+pub(crate) fn arrows(root: &Path) -> Result<Vec<(&'static str, Arrows)>> {
+    let of = |(name, rooms): &(&'static str, Rooms)| {
+        let imports = imports(&sources(&root.join(name))?);
+        Ok((*name, between_rooms(&imports, rooms)))
+    };
+    CRATES.iter().map(of).collect()
+}
+
+/// Rooms with the rooms that their files use.
+fn between_rooms(imports: &Arrows, rooms: &[(&str, &[&str])]) -> Arrows {
+    let mut arrows: Arrows = rooms
+        .iter()
+        .map(|(room, _)| ((*room).to_owned(), BTreeSet::new()))
+        .collect();
+    for (file, used) in imports {
+        let Some((room, _)) = room_of(file, rooms) else {
+            continue;
+        };
+        let others = used.iter().filter_map(|other| room_of(other, rooms));
+        let others = others
+            .map(|(other, _)| other.to_owned())
+            .filter(|other| other != room);
+        arrows.entry(room.to_owned()).or_default().extend(others);
+    }
+    arrows
+}
+
+/// What a room may use and does not: the table is to say what is, as the picture in ARCHITECTURE.md does.
+fn unused(krate: &str, arrows: &Arrows, rooms: &[(&str, &[&str])]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (room, may_use) in rooms.iter().filter(|(_, may_use)| *may_use != EVERY) {
+        let used = arrows.get(*room);
+        let unused = may_use
+            .iter()
+            .filter(|other| !used.is_some_and(|used| used.contains(**other)));
+        problems.extend(unused.map(|other| {
+            format!(
+                "{krate}: the room {room} may use {other} and does not: take that out of src/xtask/rooms.rs"
+            )
+        }));
+    }
+    problems
 }
 
 /// The files of a crate, without its tests and without crates that lie inside its folder.
@@ -190,11 +214,7 @@ fn sources(folder: &Path) -> Result<BTreeMap<String, String>> {
     while let Some(inside) = folders.pop() {
         for entry in fs::read_dir(&inside).with_context(|| format!("listing {}", inside.display()))? {
             let path = entry?.path();
-            let stem = path
-                .file_stem()
-                .and_then(|stem| stem.to_str())
-                .unwrap_or_default();
-            if TEST_FOLDERS.contains(&stem) {
+            if lines::is_test(&path) {
                 continue;
             }
             if path.is_dir() {
@@ -213,7 +233,7 @@ fn sources(folder: &Path) -> Result<BTreeMap<String, String>> {
 }
 
 /// Uses of rooms that the table does not allow, and files that it does not know.
-fn forbidden(krate: &str, imports: &Imports, rooms: &[(&str, &[&str])]) -> Vec<String> {
+fn forbidden(krate: &str, imports: &Arrows, rooms: &[(&str, &[&str])]) -> Vec<String> {
     let mut problems = Vec::new();
     for (file, used) in imports.iter().filter(|(file, _)| *file != "lib.rs") {
         let Some((room, may_use)) = room_of(file, rooms) else {
@@ -245,21 +265,11 @@ fn room_of<'a>(file: &str, rooms: &[(&'a str, &'a [&'a str])]) -> Option<(&'a st
 }
 
 /// Files that can all be reached from each other, where these are more than one.
-fn circles(imports: &Imports) -> Vec<BTreeSet<String>> {
-    let reached = |from: &str| {
-        let mut found: BTreeSet<String> = BTreeSet::new();
-        let mut open = vec![from.to_owned()];
-        while let Some(file) = open.pop() {
-            for next in imports.get(&file).into_iter().flatten() {
-                if found.insert(next.clone()) {
-                    open.push(next.clone());
-                }
-            }
-        }
-        found
-    };
-    let reached: BTreeMap<&String, BTreeSet<String>> =
-        imports.keys().map(|file| (file, reached(file))).collect();
+fn circles(imports: &Arrows) -> Vec<BTreeSet<String>> {
+    let reached: BTreeMap<&String, BTreeSet<String>> = imports
+        .keys()
+        .map(|file| (file, reached(imports, file)))
+        .collect();
     let circles: BTreeSet<BTreeSet<String>> = reached
         .iter()
         .map(|(file, found)| {
@@ -271,9 +281,9 @@ fn circles(imports: &Imports) -> Vec<BTreeSet<String>> {
 }
 
 /// The files that each file names, in `use` declarations and in paths.
-fn imports(sources: &BTreeMap<String, String>) -> Imports {
+fn imports(sources: &BTreeMap<String, String>) -> Arrows {
     let files: BTreeMap<Module, &String> = sources.keys().map(|file| (module_of(file), file)).collect();
-    let mut imports = Imports::new();
+    let mut imports = Arrows::new();
     for (file, text) in sources {
         let module = module_of(file);
         let used = paths(&without_tests(text))
@@ -498,6 +508,23 @@ mod tests {
         );
         assert!(problems[1].contains("base may not use accounts"), "{problems:?}");
         assert!(problems[2].contains("new.rs: "), "{problems:?}");
+    }
+
+    #[test]
+    fn what_a_room_may_use_and_does_not_is_a_problem() {
+        const TABLE: &[(&str, &[&str])] =
+            &[("base", &[]), ("hints", &["base"]), ("pool", &["base", "hints"])];
+        let files = sources(&[
+            ("base.rs", ""),
+            ("hints.rs", "use crate::base::Key;\n"),
+            ("pool.rs", "use crate::base::Key;\n"),
+        ]);
+        let problems = unused("src/a", &between_rooms(&imports(&files), TABLE), TABLE);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(
+            problems[0].contains("pool may use hints and does not"),
+            "{problems:?}"
+        );
     }
 
     #[test]

@@ -83,7 +83,7 @@ async fn the_largest_status_is_taken() -> Result<()> {
         )
         .await?;
     let long = "é".repeat(5000);
-    let drafts = [condition::Draft::new(
+    let conditions = [condition::NewCondition::new(
         condition::FAILED,
         true,
         condition::reason::NON_ZERO_EXIT,
@@ -107,7 +107,7 @@ async fn the_largest_status_is_taken() -> Result<()> {
                 ..RunResult::default()
             })
             .collect(),
-        conditions: condition::apply(&[], &drafts, Some(1), "2026-01-01T00:00:00Z".parse()?),
+        conditions: condition::apply(&[], &conditions, Some(1), "2026-01-01T00:00:00Z".parse()?),
         ..TaskStatus::default()
     };
     // A replacement, because a merge patch takes nulls out of values, even in lists.

@@ -1,12 +1,6 @@
 //! Facts about the machine that the controller is told in `Hello`.
 
-use std::{
-    collections::HashMap,
-    io::{self, Read},
-    path::PathBuf,
-    process::Stdio,
-    time::Duration,
-};
+use std::{collections::HashMap, io, path::PathBuf, process::Stdio, time::Duration};
 
 use nix::ifaddrs::getifaddrs;
 use sha2::{Digest, Sha256};
@@ -35,18 +29,8 @@ pub(crate) fn is_container() -> bool {
 pub(crate) fn digest() -> io::Result<String> {
     let mut file = std::fs::File::open("/proc/self/exe")?;
     let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        hasher.update(&buffer[..count]);
-    }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
+    io::copy(&mut file, &mut hasher)?;
+    Ok(format!("{:x}", hasher.finalize()))
 }
 
 /// The first IPv4 address of each network interface but the loopback. Networks may come up later,

@@ -23,8 +23,8 @@ pub struct Account {
     pub provider: Arc<dyn Provider>,
     /// The same client without that gate: for a person's decision after a restore.
     pub ungated: Arc<dyn Provider>,
-    /// The objects that the client was made from.
-    pub origin: Origin,
+    /// The revision that the client was made from.
+    pub revision: Revision,
     /// Orders and returns under way at the same time; more wait for their turn.
     pub turns: Arc<Semaphore>,
 }
@@ -38,9 +38,10 @@ impl Account {
     }
 }
 
-/// The objects that a client was made from: when they change, a new client is made.
+/// The revision of a Provider and its Secret that a client was made from: another revision gets another
+/// client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct Revision {
     /// UID of the Provider object: one of the same name may be another account.
     pub uid: String,
     /// Generation of its spec.
@@ -49,8 +50,8 @@ pub struct Origin {
     pub secret: String,
 }
 
-impl Origin {
-    /// The origin of a Provider object with that version of its Secret.
+impl Revision {
+    /// The revision of a Provider object with that version of its Secret.
     pub fn of(provider: &ProviderObject, secret: &str) -> Self {
         Self {
             uid: provider.metadata.uid.clone().unwrap_or_default(),
@@ -131,9 +132,13 @@ mod tests {
             }))
             .unwrap()
         };
-        let origin = Origin::of(&provider("a"), "");
-        assert_eq!(origin, Origin::of(&provider("a"), ""));
-        assert_ne!(origin, Origin::of(&provider("b"), ""), "both are of generation 1");
-        assert_ne!(origin, Origin::of(&provider("a"), "rotated"));
+        let revision = Revision::of(&provider("a"), "");
+        assert_eq!(revision, Revision::of(&provider("a"), ""));
+        assert_ne!(
+            revision,
+            Revision::of(&provider("b"), ""),
+            "both are of generation 1"
+        );
+        assert_ne!(revision, Revision::of(&provider("a"), "rotated"));
     }
 }

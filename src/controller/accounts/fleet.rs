@@ -25,7 +25,8 @@ use skyward_planner::{
 };
 use tokio::time::Instant;
 
-/// The Machines of all Pools.
+/// The Machines of all Pools: "fleet" is what operators call all machines that they run. Amazon's EC2
+/// Fleet, an order for machines, is named in `providers/aws` only.
 #[derive(Default)]
 pub struct Fleet {
     inner: Mutex<Inner>,

@@ -44,7 +44,7 @@ use crate::{
     hints::live::Live,
     logs::{
         bootstraps::{Bootstraps, Known},
-        source::{Fleet, JUST_BEGUN, Machines, Source, Whereabouts},
+        source::{JUST_BEGUN, LiveMachines, Machines, Source, Whereabouts},
     },
 };
 
@@ -134,7 +134,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
     };
     tracing::info!(%address, "logs and results are served to the aggregated API");
     let shared = Shared {
-        machines: Arc::new(Fleet {
+        machines: Arc::new(LiveMachines {
             live: context.live.clone(),
             sessions: context.sessions.clone(),
         }),

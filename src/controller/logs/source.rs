@@ -42,7 +42,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Between two looks when nothing tells of a change.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Machines and their runs. Implemented by [`Fleet`]; tests bring their own.
+/// Machines and their runs. Implemented by [`LiveMachines`]; tests bring their own.
 #[async_trait]
 pub(super) trait Machines: Send + Sync {
     /// Where that run is.
@@ -64,13 +64,13 @@ pub(super) enum Whereabouts {
     Unknown,
 }
 
-/// The real machines.
-pub(super) struct Fleet {
+/// The real machines, as sessions and the placements of runs show them.
+pub(super) struct LiveMachines {
     pub(super) live: Arc<Live>,
     pub(super) sessions: Arc<Sessions>,
 }
 
-impl Machines for Fleet {
+impl Machines for LiveMachines {
     fn place_of(&self, task_uid: &str, run: &str) -> Whereabouts {
         place_in(&self.live, task_uid, run)
     }

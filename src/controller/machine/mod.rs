@@ -47,7 +47,7 @@ use tokio::{
 
 use self::observe::observe;
 use crate::{
-    accounts::clients::Origin,
+    accounts::clients::Revision,
     base::{backoff::Backoff, broadcast::Change},
     context::Context,
     machine::act::MachineCache,
@@ -206,13 +206,13 @@ fn is_news<K: kube::Resource>(
 /// Listens to each account that tells of changes of its machines.
 async fn listen(context: &Context) {
     let mut changed = context.providers.subscribe();
-    let mut listeners: BTreeMap<String, (Origin, Listener)> = BTreeMap::new();
+    let mut listeners: BTreeMap<String, (Revision, Listener)> = BTreeMap::new();
     loop {
         let accounts = context.providers.all();
-        listeners.retain(|name, (origin, listener)| {
+        listeners.retain(|name, (revision, listener)| {
             accounts
                 .get(name)
-                .is_some_and(|account| account.origin == *origin)
+                .is_some_and(|account| account.revision == *revision)
                 && !listener.0.is_finished()
         });
         for (name, account) in accounts {
@@ -234,7 +234,7 @@ async fn listen(context: &Context) {
                         work_queue.enqueue(Key::new(namespace, machine));
                     }
                 });
-                listeners.insert(name, (account.origin, Listener(listener)));
+                listeners.insert(name, (account.revision, Listener(listener)));
             }
         }
         tokio::select! {

@@ -35,7 +35,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::{
-    accounts::clients::{Account, Accounts, Origin},
+    accounts::clients::{Account, Accounts, Revision},
     base::{
         broadcast::{Broadcast, Change},
         queue::WorkQueue,
@@ -328,7 +328,7 @@ impl Installation {
             let account = Account {
                 provider: make(&name),
                 ungated: make(&name),
-                origin: Origin::of(&provider, ""),
+                revision: Revision::of(&provider, ""),
                 turns: Arc::new(tokio::sync::Semaphore::new(1)),
             };
             accounts.set(&name, account);

@@ -40,7 +40,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     accounts::{
-        clients::{Account, Origin},
+        clients::{Account, Revision},
         sweeps::resource_sweep,
     },
     base::{backoff::Backoff, broadcast::Change},
@@ -371,7 +371,7 @@ impl Controller {
             Err(_) => return Refresh::Failed(late("check the account")),
         };
         let used = self.context.fleet.used(&object.name_any(), "").total;
-        let (name, origin) = (object.name_any(), Origin::of(object, &secret));
+        let (name, revision) = (object.name_any(), Revision::of(object, &secret));
         let recorded = self.context.fleet.of_provider(&name);
         if let Some(other) = plan::other_account(object, used, &recorded, &account)
             && let Some(problem) = plan::refusal(other, self.has_ours(&name, &provider).await)
@@ -382,7 +382,7 @@ impl Controller {
                 .context
                 .providers
                 .get(&name)
-                .is_some_and(|known| known.origin == origin)
+                .is_some_and(|known| known.revision == revision)
             {
                 self.context.providers.remove(&name);
             }
@@ -392,7 +392,7 @@ impl Controller {
         let connected = Account {
             provider: provider.clone(),
             ungated,
-            origin,
+            revision,
             turns: Arc::new(Semaphore::new(self.context.config.concurrency.into())),
         };
         if plan::takes_over(object, &account) {
@@ -405,7 +405,7 @@ impl Controller {
             .context
             .providers
             .get(&name)
-            .is_none_or(|known| known.origin != connected.origin)
+            .is_none_or(|known| known.revision != connected.revision)
         {
             self.begin(&name, connected);
         }
@@ -508,7 +508,7 @@ impl Controller {
         read: &credentials::Read,
     ) -> Result<Arc<dyn Provider>, ProviderError> {
         match self.context.providers.get(&object.name_any()) {
-            Some(account) if account.origin == Origin::of(object, &read.version) => Ok(account.ungated),
+            Some(account) if account.revision == Revision::of(object, &read.version) => Ok(account.ungated),
             _ => (self.context.factory)(object, &read.credentials),
         }
     }

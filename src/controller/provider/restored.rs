@@ -76,11 +76,11 @@ impl Controller {
         self.context
             .metrics
             .restore(&name, verdict.held, judged.map(AsRef::as_ref));
-        if let Some(draft) = &verdict.condition
-            && before.is_none_or(|before| before.reason != draft.reason)
+        if let Some(condition) = &verdict.condition
+            && before.is_none_or(|before| before.reason != condition.reason)
         {
-            let note = draft.message.clone();
-            let event = if draft.status == Some(false) {
+            let note = condition.message.clone();
+            let event = if condition.status == Some(false) {
                 EventSpec::normal(events::reason::RESTORE_DECIDED, "Decide", note)
             } else {
                 EventSpec::warning(events::reason::RESTORE_DETECTED, "Hold", note)

@@ -22,7 +22,7 @@ use super::{
 pub(super) struct Client {
     pub(super) account: String,
     /// Version of the Secret and generation of the Provider that it was made from.
-    pub(super) origin: (u32, i64),
+    pub(super) revision: (u32, i64),
     /// Regions that the Provider names.
     pub(super) regions: Vec<String>,
     /// When machines were ordered, by UID of their records.
@@ -30,10 +30,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(account: String, origin: (u32, i64), regions: Vec<String>) -> Self {
+    pub(super) fn new(account: String, revision: (u32, i64), regions: Vec<String>) -> Self {
         Self {
             account,
-            origin,
+            revision,
             regions,
             recent: BTreeMap::new(),
         }

@@ -116,7 +116,7 @@ impl World {
             .account()
             .and_then(|(_, settings)| serde_json::from_value(settings.get("regions")?.clone()).ok())
             .unwrap_or_else(everywhere);
-        let origin = (secret.version, object.metadata.generation.unwrap_or_default());
+        let revision = (secret.version, object.metadata.generation.unwrap_or_default());
         let error = |kind| ProviderError::new(kind, "check the account", "no");
         if self.clouds[&secret.account].revoked {
             return Refresh::Failed(error(ErrorKind::Credentials));
@@ -129,7 +129,7 @@ impl World {
         if let Some(problem) = plan::other_account(object, used, &recorded, &secret.account) {
             return Refresh::Failed(problem);
         }
-        let client = Client::new(secret.account.clone(), origin, regions.clone());
+        let client = Client::new(secret.account.clone(), revision, regions.clone());
         let now = self.now;
         if plan::takes_over(object, &secret.account) {
             self.process.clients.remove(&name);
@@ -141,7 +141,7 @@ impl World {
             .process
             .clients
             .get(&name)
-            .is_none_or(|known| known.origin != origin)
+            .is_none_or(|known| known.revision != revision)
         {
             self.process.clients.insert(name, client);
             self.process.accounts_changed(now);

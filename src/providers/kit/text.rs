@@ -24,12 +24,7 @@ pub fn dns_label(text: &str) -> String {
 
 /// The first digits of a digest.
 pub fn digest(text: &str, digits: usize) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::new();
-    for byte in Sha256::digest(text.as_bytes()) {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "{byte:02x}");
-    }
+    let mut out = format!("{:x}", Sha256::digest(text));
     out.truncate(digits);
     out
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 /// One request, read whole.
@@ -92,24 +93,12 @@ pub fn decode_form(text: &str) -> Vec<(String, String)> {
 }
 
 fn decode(text: &str, plus_is_space: bool) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let escaped = (byte == b'%')
-            .then(|| bytes.get(at + 1..at + 3))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let Some(value) = escaped {
-            out.push(value);
-            at += 3;
-        } else {
-            out.push(if byte == b'+' && plus_is_space { b' ' } else { byte });
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let text = if plus_is_space {
+        text.replace('+', " ")
+    } else {
+        text.to_owned()
+    };
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 /// One answer.

@@ -66,7 +66,7 @@ async fn keep_swept(context: &Context, name: String) -> String {
         let again;
         (memory, again) = sweep_account(context, &name, &account, memory).await;
         // Another account may have orphans from before.
-        pause(&context.providers, &name, &account.origin, again).await;
+        pause(&context.providers, &name, &account.revision, again).await;
     }
     name
 }

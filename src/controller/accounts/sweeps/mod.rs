@@ -16,7 +16,7 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    accounts::clients::{Accounts, Origin},
+    accounts::clients::{Accounts, Revision},
     context::Context,
 };
 
@@ -78,10 +78,10 @@ async fn each<F>(
 }
 
 /// Waits so long, or until the account of that name has changed or is gone.
-pub(super) async fn pause(accounts: &Accounts, name: &str, was: &Origin, wait: Duration) {
+pub(super) async fn pause(accounts: &Accounts, name: &str, was: &Revision, wait: Duration) {
     // Subscribed before the look, so that no change is missed in between.
     let mut changed = accounts.subscribe();
-    let is_same = || accounts.get(name).is_some_and(|account| account.origin == *was);
+    let is_same = || accounts.get(name).is_some_and(|account| account.revision == *was);
     let is_another = async {
         while is_same() {
             if changed.changed().await.is_err() {

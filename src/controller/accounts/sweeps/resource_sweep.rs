@@ -72,7 +72,7 @@ async fn keep_swept(context: &Context, name: String) -> String {
     // An account that was just connected lists its machines first.
     let mut again = EVERY;
     while let Some(account) = context.providers.get(&name) {
-        pause(&context.providers, &name, &account.origin, again).await;
+        pause(&context.providers, &name, &account.revision, again).await;
         again = match context.providers.get(&name) {
             Some(account) => sweep(context, &name, &account, &mut sightings).await,
             None => break,

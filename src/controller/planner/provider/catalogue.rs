@@ -8,7 +8,6 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{ResourceExt, core::ObjectMeta};
 use rust_decimal::Decimal;
-use sha2::{Digest, Sha256};
 use skyward_api::{
     Offer, OfferSpec, Provider,
     condition::cut,
@@ -17,6 +16,8 @@ use skyward_api::{
     shared::{self, Count, Cpu},
 };
 use skyward_core::offer;
+
+use crate::base::digest::short_digest;
 
 /// Most Offers of one Provider: enough for one region of AWS; marketplaces have tens of thousands.
 const MOST: usize = 1000;
@@ -170,11 +171,8 @@ fn object(provider: &Provider, offer: &offer::Offer, others: &HashSet<&str>) -> 
 
 /// The name, cut, with a digest of what it stands for.
 fn distinct(name: &str, what: &str) -> String {
-    let digest = Sha256::digest(what.as_bytes());
-    let short = digest
-        .iter()
-        .take(5)
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    let mut short = short_digest(what.as_bytes());
+    short.truncate(10);
     let start = name.get(..name.len().min(LONGEST_NAME - 11)).unwrap_or_default();
     format!(
         "{}-{short}",

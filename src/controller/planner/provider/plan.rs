@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     Machine, Offer, Provider, ProviderStatus,
-    condition::{self, Draft, READY, STALLED, cut, reason},
+    condition::{self, NewCondition, READY, STALLED, cut, reason},
     labels,
     provider::{BarredOffer, ProviderSpec, SelfStop},
 };
@@ -364,11 +364,11 @@ fn status(
 ) -> ProviderStatus {
     let provider = observed.provider;
     let old = provider.status.clone().unwrap_or_default();
-    let mut drafts = match waits_for {
-        Some((why, message)) => vec![Draft::new(READY, false, why, message)],
+    let mut conditions = match waits_for {
+        Some((why, message)) => vec![NewCondition::new(READY, false, why, message)],
         None => conditions(observed, memory, &old),
     };
-    drafts.extend(observed.verdict.condition.clone());
+    conditions.extend(observed.verdict.condition.clone());
     let (type_, self_stop) = match &observed.capabilities {
         Some(capabilities) => (
             capabilities.kind.to_owned(),
@@ -386,18 +386,18 @@ fn status(
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,
         after_restore: observed.verdict.decided.clone().or(old.after_restore),
-        conditions: condition::apply(&old.conditions, &drafts, provider.metadata.generation, now),
+        conditions: condition::apply(&old.conditions, &conditions, provider.metadata.generation, now),
         observed_generation: provider.metadata.generation,
     }
 }
 
-fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderStatus) -> Vec<Draft> {
+fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderStatus) -> Vec<NewCondition> {
     if observed.provider.metadata.deletion_timestamp.is_some() {
         let (count, are) = match observed.machines {
             1 => ("1 machine".to_owned(), "uses"),
             many => (format!("{many} machines"), "use"),
         };
-        return vec![Draft::new(
+        return vec![NewCondition::new(
             READY,
             false,
             reason::MACHINES_REMAIN,
@@ -417,26 +417,26 @@ fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderSt
         && old.observed_generation == observed.provider.metadata.generation;
     if problem.code.as_deref() == Some(OTHER_ACCOUNT) {
         return vec![
-            Draft::new(READY, false, reason::ACCOUNT_CHANGED, problem.to_string()),
-            Draft::new(STALLED, true, reason::ACCOUNT_CHANGED, problem.to_string()),
+            NewCondition::new(READY, false, reason::ACCOUNT_CHANGED, problem.to_string()),
+            NewCondition::new(STALLED, true, reason::ACCOUNT_CHANGED, problem.to_string()),
         ];
     }
     match (problem.kind.class(), &problem.kind) {
         (ErrorClass::Config, ErrorKind::CredentialsMissing) => vec![
-            Draft::new(READY, false, reason::CREDENTIALS_MISSING, problem.to_string()),
-            Draft::new(STALLED, true, reason::CREDENTIALS_MISSING, problem.to_string()),
+            NewCondition::new(READY, false, reason::CREDENTIALS_MISSING, problem.to_string()),
+            NewCondition::new(STALLED, true, reason::CREDENTIALS_MISSING, problem.to_string()),
         ],
         (ErrorClass::Config, ErrorKind::Credentials | ErrorKind::Permission) => vec![
-            Draft::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),
-            Draft::new(STALLED, true, reason::CREDENTIALS_REFUSED, problem.to_string()),
+            NewCondition::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),
+            NewCondition::new(STALLED, true, reason::CREDENTIALS_REFUSED, problem.to_string()),
         ],
         (ErrorClass::Config, _) => vec![
-            Draft::new(READY, false, reason::INVALID_SPEC, problem.to_string()),
-            Draft::new(STALLED, true, reason::INVALID_SPEC, problem.to_string()),
+            NewCondition::new(READY, false, reason::INVALID_SPEC, problem.to_string()),
+            NewCondition::new(STALLED, true, reason::INVALID_SPEC, problem.to_string()),
         ],
         _ if was_ready && memory.failures < PATIENCE => vec![connected(memory)],
         (ErrorClass::Retryable | ErrorClass::Capacity | ErrorClass::Terminal | ErrorClass::Signal, _) => {
-            vec![Draft::new(
+            vec![NewCondition::new(
                 READY,
                 false,
                 reason::PROVIDER_UNAVAILABLE,
@@ -446,7 +446,7 @@ fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderSt
     }
 }
 
-fn connected(memory: &ProviderMemory) -> Draft {
+fn connected(memory: &ProviderMemory) -> NewCondition {
     let message = match (memory.offers, memory.left_out) {
         (0, _) => "the account answers, but offers nothing that these settings admit now".to_owned(),
         (1, 0) => "the account answers and offers 1 kind of machine".to_owned(),
@@ -456,7 +456,7 @@ fn connected(memory: &ProviderMemory) -> Draft {
             many as usize + more
         ),
     };
-    Draft::new(READY, true, reason::CONNECTED, message)
+    NewCondition::new(READY, true, reason::CONNECTED, message)
 }
 
 const fn self_stop(core: CoreSelfStop) -> SelfStop {

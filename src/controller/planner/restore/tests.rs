@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use rust_decimal::Decimal;
 use skyward_api::{
-    condition::{self, Draft, RESTORE_DETECTED, reason},
+    condition::{self, NewCondition, RESTORE_DETECTED, reason},
     provider::{AfterRestore, RestoreDecision},
 };
 use skyward_core::{Mark, ProviderMachine, ProviderPhase, machine::Rental};
@@ -93,8 +93,8 @@ fn judge(evidence: &Evidence, conditions: &[Condition], annotation: Option<&str>
 }
 
 fn written(verdict: &Verdict, old: &[Condition], now: i64) -> Vec<Condition> {
-    let drafts: Vec<Draft> = verdict.condition.clone().into_iter().collect();
-    condition::apply(old, &drafts, Some(1), at(now))
+    let conditions: Vec<NewCondition> = verdict.condition.clone().into_iter().collect();
+    condition::apply(old, &conditions, Some(1), at(now))
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_decision_names_what_a_person_saw_and_no_other_machine() {
 
 fn decided_condition(decision: &RestoreDecision) -> Verdict {
     Verdict {
-        condition: Some(Draft::new(
+        condition: Some(NewCondition::new(
             RESTORE_DETECTED,
             false,
             reason::RESTORE_ENDED,

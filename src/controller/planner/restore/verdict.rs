@@ -13,7 +13,7 @@ use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 use skyward_api::{
     Provider,
-    condition::{self, Draft, RESTORE_DETECTED, reason},
+    condition::{self, NewCondition, RESTORE_DETECTED, reason},
     labels,
     provider::{AfterRestore, RestoreDecision},
 };
@@ -75,7 +75,7 @@ pub struct Verdict {
     /// Whether it is held: nothing of it is ordered, ended or commanded.
     pub held: bool,
     /// The condition, if there is anything to say.
-    pub condition: Option<Draft>,
+    pub condition: Option<NewCondition>,
     /// The decision, if it was taken just now.
     pub decided: Option<RestoreDecision>,
     /// When the time to decide is over.
@@ -144,7 +144,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
             if before.status == "False" {
                 kept(before)
             } else {
-                Draft::new(
+                NewCondition::new(
                     RESTORE_DETECTED,
                     false,
                     reason::NO_RESTORE,
@@ -217,7 +217,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
         };
         let message = format!("{who}: the {} machine(s) of {digest} {becomes}.", waiting.len());
         return Verdict {
-            condition: Some(Draft::new(RESTORE_DETECTED, false, reason, message)),
+            condition: Some(NewCondition::new(RESTORE_DETECTED, false, reason, message)),
             decided: Some(decided),
             ..Verdict::default()
         };
@@ -232,7 +232,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
     };
     Verdict {
         held: proved,
-        condition: Some(Draft {
+        condition: Some(NewCondition {
             type_: RESTORE_DETECTED,
             status: proved.then_some(true),
             reason,
@@ -245,7 +245,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
 }
 
 /// The condition as it stands.
-fn kept(condition: &Condition) -> Draft {
+fn kept(condition: &Condition) -> NewCondition {
     let reasons = [
         reason::NO_RESTORE,
         reason::RESTORE_PROVED,
@@ -255,7 +255,7 @@ fn kept(condition: &Condition) -> Draft {
         reason::TOO_MANY_ORPHANS,
     ];
     let known = reasons.into_iter().find(|known| *known == condition.reason);
-    Draft {
+    NewCondition {
         type_: RESTORE_DETECTED,
         status: match condition.status.as_str() {
             "True" => Some(true),

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 use skyward_api::{
     TaskPhase, TaskStatus,
-    condition::{self, Draft, cut, reason},
+    condition::{self, NewCondition, cut, reason},
     task::{Placed, RunResult},
 };
 
@@ -62,9 +62,9 @@ pub fn placed(
             many.first().copied().unwrap_or_default()
         ),
     };
-    let drafts = [
-        Draft::new(condition::SCHEDULED, true, reason::PLACED, on.clone()),
-        Draft::new(
+    let conditions = [
+        NewCondition::new(condition::SCHEDULED, true, reason::PLACED, on.clone()),
+        NewCondition::new(
             condition::RUNNING,
             true,
             reason::STARTED,
@@ -77,7 +77,7 @@ pub fn placed(
         done: format!("0/{}", places.len()),
         placed: places.iter().copied().map(Placed::from).collect(),
         started_at: Some(Time(now)),
-        conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
+        conditions: condition::apply(&entry.status.conditions, &conditions, entry.generation, now),
         ..counts.apply(entry)
     }
 }
@@ -116,17 +116,27 @@ impl Why {
 pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> TaskStatus {
     let suspended = why.reason == reason::SUSPENDED;
     let message = cut(&why.message, MAX_MESSAGE);
-    let mut drafts = vec![Draft::new(
+    let mut conditions = vec![NewCondition::new(
         condition::SCHEDULED,
         false,
         why.reason,
         message.clone(),
     )];
     if counts.attempt > 0 {
-        drafts.push(Draft::new(condition::RUNNING, false, why.reason, message.clone()));
+        conditions.push(NewCondition::new(
+            condition::RUNNING,
+            false,
+            why.reason,
+            message.clone(),
+        ));
     }
     if suspended || condition::find(&entry.status.conditions, condition::SUSPENDED).is_some() {
-        drafts.push(Draft::new(condition::SUSPENDED, suspended, why.reason, message));
+        conditions.push(NewCondition::new(
+            condition::SUSPENDED,
+            suspended,
+            why.reason,
+            message,
+        ));
     }
     TaskStatus {
         phase: Some(if suspended {
@@ -135,7 +145,7 @@ pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> Task
             TaskPhase::Pending
         }),
         reason: why.reason.to_owned(),
-        conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
+        conditions: condition::apply(&entry.status.conditions, &conditions, entry.generation, now),
         ..counts.apply(entry)
     }
 }
@@ -146,10 +156,10 @@ pub fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStat
         Some(why) => (why.reason, cut(&why.message, MAX_MESSAGE)),
         None => (reason::STARTED, format!("attempt {} runs", entry.status.attempt)),
     };
-    let draft = Draft::new(condition::RUNNING, true, reason, message);
+    let condition = NewCondition::new(condition::RUNNING, true, reason, message);
     let mut status = entry.status.clone();
     reason.clone_into(&mut status.reason);
-    for running in condition::apply(&entry.status.conditions, &[draft], entry.generation, now) {
+    for running in condition::apply(&entry.status.conditions, &[condition], entry.generation, now) {
         status.conditions.retain(|known| known.type_ != running.type_);
         status.conditions.push(running);
     }
@@ -212,7 +222,7 @@ pub fn ended(
             )
         })
     });
-    let (phase, draft) = match &failure {
+    let (phase, condition) = match &failure {
         None => {
             let message = match ranks.len() {
                 1 => "the run succeeded".to_owned(),
@@ -220,12 +230,12 @@ pub fn ended(
             };
             (
                 TaskPhase::Succeeded,
-                Draft::new(condition::COMPLETE, true, reason::SUCCEEDED, message),
+                NewCondition::new(condition::COMPLETE, true, reason::SUCCEEDED, message),
             )
         }
         Some(why) => (
             TaskPhase::Failed,
-            Draft::new(
+            NewCondition::new(
                 condition::FAILED,
                 true,
                 why.reason,
@@ -233,31 +243,31 @@ pub fn ended(
             ),
         ),
     };
-    let mut drafts = Vec::new();
+    let mut conditions = Vec::new();
     if let Some(scheduled) = condition::find(&entry.status.conditions, condition::SCHEDULED) {
         let done = scheduled.status == "True";
-        drafts.push(Draft::new(
+        conditions.push(NewCondition::new(
             condition::SCHEDULED,
             done,
-            if done { reason::PLACED } else { draft.reason },
+            if done { reason::PLACED } else { condition.reason },
             scheduled.message.clone(),
         ));
     }
     if counts.attempt > 0 {
-        drafts.push(Draft::new(
+        conditions.push(NewCondition::new(
             condition::RUNNING,
             false,
-            draft.reason,
-            draft.message.clone(),
+            condition.reason,
+            condition.message.clone(),
         ));
     }
-    drafts.push(Draft::new(
+    conditions.push(NewCondition::new(
         condition::FINISHED,
         true,
-        draft.reason,
-        draft.message.clone(),
+        condition.reason,
+        condition.message.clone(),
     ));
-    drafts.push(draft);
+    conditions.push(condition);
     // Over all ranks, not only the shown ones. A machine whose clock is wrong may tell impossible
     // times.
     let finished_at = results
@@ -293,7 +303,7 @@ pub fn ended(
         succeeded_ranks: ranges(&succeeded),
         failed_ranks: ranges(&failed),
         results,
-        conditions: condition::apply(&entry.status.conditions, &drafts, entry.generation, now),
+        conditions: condition::apply(&entry.status.conditions, &conditions, entry.generation, now),
         ..counts.apply(entry)
     };
     shorten(&mut status);

@@ -23,6 +23,7 @@ pub mod token;
 
 use std::{borrow::Cow, error::Error as _, future::Future, sync::Arc, time::Duration};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, StatusCode};
 use skyward_core::{Account, ErrorKind, Fence, ProviderError};
 use tokio::time::{Instant, sleep, timeout};
@@ -230,17 +231,12 @@ fn is_part(value: &str) -> bool {
 
 /// One part of a path, with everything escaped that is not plain.
 fn escaped(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(byte as char);
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'.')
+        .remove(b'~');
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 /// The parts of a client.

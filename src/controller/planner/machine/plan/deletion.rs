@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     Machine, MachinePhase,
-    condition::{self, Draft, READY, cut, reason},
+    condition::{self, NewCondition, READY, cut, reason},
 };
 use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
 
@@ -441,7 +441,7 @@ fn mark(
     }
     let ready = condition::apply(
         &old.conditions,
-        &[Draft::new(READY, false, why, message)],
+        &[NewCondition::new(READY, false, why, message)],
         Some(1),
         now,
     );

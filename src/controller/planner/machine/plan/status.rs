@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     Duration as Lasting, MachinePhase, MachineStatus,
-    condition::{self, ACCEPTED, BOOTSTRAPPED, Draft, REACHABLE, READY, STALLED, cut, find, reason},
+    condition::{self, ACCEPTED, BOOTSTRAPPED, NewCondition, REACHABLE, READY, STALLED, cut, find, reason},
 };
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_core::session::Stage;
@@ -35,8 +35,8 @@ pub(super) fn write(seen: &Observed, now: Timestamp, found: &Found, plan: &mut P
     let mut new = old.clone();
     new.observed_generation = Some(1);
     facts(seen, now, found, &mut new);
-    let drafts = conditions(seen, found, &mut new);
-    new.conditions = condition::apply(&old.conditions, &drafts, Some(1), now);
+    let conditions = conditions(seen, found, &mut new);
+    new.conditions = condition::apply(&old.conditions, &conditions, Some(1), now);
     commit(seen, now, new, plan);
 }
 
@@ -133,7 +133,7 @@ fn address(endpoint: &Endpoint) -> (String, u16) {
     }
 }
 
-fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Draft> {
+fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<NewCondition> {
     let accepted = !new.id.is_empty();
     let reachable = new.reachable_at.is_some();
     let was_ready = new.ready_at.is_some();
@@ -164,9 +164,9 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
         Some((reason, what)) => (*reason, what.clone()),
         None => (fallback, text.to_owned()),
     };
-    let mut drafts = Vec::with_capacity(5);
+    let mut conditions = Vec::with_capacity(5);
     if accepted {
-        drafts.push(Draft::new(
+        conditions.push(NewCondition::new(
             ACCEPTED,
             true,
             reason::ACCEPTED,
@@ -174,10 +174,10 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
         ));
     } else {
         let (why, what) = waits(reason::ORDERED, "It is being ordered.");
-        drafts.push(Draft::new(ACCEPTED, false, why, what));
+        conditions.push(NewCondition::new(ACCEPTED, false, why, what));
     }
     if reachable {
-        drafts.push(Draft::new(
+        conditions.push(NewCondition::new(
             REACHABLE,
             true,
             reason::SSH_ANSWERS,
@@ -191,10 +191,10 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
             _ => "SSH does not answer yet.".to_owned(),
         };
         let (why, what) = waits(reason::BOOTING, &dialing);
-        drafts.push(Draft::new(REACHABLE, false, why, what));
+        conditions.push(NewCondition::new(REACHABLE, false, why, what));
     }
     if bootstrapped {
-        drafts.push(Draft::new(
+        conditions.push(NewCondition::new(
             BOOTSTRAPPED,
             true,
             reason::BOOTSTRAPPED,
@@ -210,40 +210,45 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Dr
             Some((reason::REFERENCE_NOT_FOUND, missing)) => (reason::REFERENCE_NOT_FOUND, missing.clone()),
             Some(_) | None => (reason::BOOTSTRAPPING, what),
         };
-        drafts.push(Draft::new(BOOTSTRAPPED, false, why, what));
+        conditions.push(NewCondition::new(BOOTSTRAPPED, false, why, what));
     }
     if let Some((why, message)) = &found.failure {
         // The last condition is the one that failed; Ready and Stalled say why.
-        if let Some(last) = drafts.last_mut().filter(|draft| draft.status == Some(false)) {
+        if let Some(last) = conditions
+            .last_mut()
+            .filter(|condition| condition.status == Some(false))
+        {
             last.reason = why;
             last.message.clone_from(message);
         }
-        drafts.push(Draft::new(READY, false, why, message.clone()));
-        drafts.push(Draft::new(STALLED, true, why, message.clone()));
+        conditions.push(NewCondition::new(READY, false, why, message.clone()));
+        conditions.push(NewCondition::new(STALLED, true, why, message.clone()));
     } else if let Some(Time(at)) = &new.reclaim_at {
         let message = format!("The cloud takes it back at {at}; it is given up and replaced.");
-        drafts.push(Draft::new(READY, false, reason::PREEMPTED, message));
+        conditions.push(NewCondition::new(READY, false, reason::PREEMPTED, message));
     } else if found.epoch_ahead {
-        drafts.push(Draft::new(READY, false, reason::EPOCH_AHEAD, EPOCH_AHEAD));
+        conditions.push(NewCondition::new(READY, false, reason::EPOCH_AHEAD, EPOCH_AHEAD));
     } else if let Some(error) = &found.lost_connection {
         let message = format!("The connection is lost and dialled again: {error}");
-        drafts.push(Draft::new(READY, false, reason::CONNECTION_LOST, message));
+        conditions.push(NewCondition::new(READY, false, reason::CONNECTION_LOST, message));
     } else if was_ready {
-        drafts.push(Draft::new(
+        conditions.push(NewCondition::new(
             READY,
             true,
             reason::AGENT_READY,
             "The agent answers; it takes runs.",
         ));
     } else {
-        let first = drafts.iter().find(|draft| draft.status == Some(false));
+        let first = conditions
+            .iter()
+            .find(|condition| condition.status == Some(false));
         let (why, what) = first.map_or_else(
             || (reason::BOOTSTRAPPED, "The agent is being started.".to_owned()),
-            |draft| (draft.reason, draft.message.clone()),
+            |condition| (condition.reason, condition.message.clone()),
         );
-        drafts.push(Draft::new(READY, false, why, what));
+        conditions.push(NewCondition::new(READY, false, why, what));
     }
-    drafts
+    conditions
 }
 
 /// Events from comparing the new status with the old one.

@@ -269,7 +269,7 @@ fn a_failed_machine_stays_failed_while_it_is_deleted_and_does_not_drain() {
     seen.machine.status.phase = Some(MachinePhase::Failed);
     seen.machine.status.conditions = condition::apply(
         &[],
-        &[Draft::new(STALLED, true, reason::MACHINE_LOST, "lost")],
+        &[NewCondition::new(STALLED, true, reason::MACHINE_LOST, "lost")],
         None,
         at(NOW),
     );

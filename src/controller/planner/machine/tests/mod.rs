@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 use skyward_api::{
     MachinePhase, MachineStatus, Pool,
-    condition::{self, ACCEPTED, Draft, READY, STALLED, find, reason},
+    condition::{self, ACCEPTED, NewCondition, READY, STALLED, find, reason},
     machine::MachineSpec,
     provider::HostKeyPolicy,
 };

@@ -130,7 +130,7 @@ pub struct Block {
     pub stalled: bool,
 }
 
-/// A plan in the making.
+/// A plan in the making, which the steps of `plan` write one after the other.
 pub(crate) struct Draft<'a> {
     pub(crate) seen: &'a Observed,
     /// The Pool's candidates.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use rust_decimal::Decimal;
 use skyward_api::{
-    condition::{self, Draft as Condition, READY, RECONCILING, STALLED, cut, find, reason},
+    condition::{self, NewCondition, READY, RECONCILING, STALLED, cut, find, reason},
     labels,
     machine::Market,
     pool::{MachineAttention, PoolPhase},
@@ -102,14 +102,14 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
         outdated: 0,
     };
     let conditions = [
-        Condition::new(READY, false, reason::DELETING, message.clone()),
-        Condition::new(RECONCILING, true, reason::DELETING, message),
+        NewCondition::new(READY, false, reason::DELETING, message.clone()),
+        NewCondition::new(RECONCILING, true, reason::DELETING, message),
     ];
     write(draft, &counts, &conditions);
     draft.status.phase = Some(PoolPhase::Deleting);
 }
 
-fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
+fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     let Counts {
         wanted,
         least,
@@ -120,8 +120,8 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
     } = *counts;
     let mut conditions = Vec::with_capacity(3);
     if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
-        let ready = Condition::new(READY, false, block.reason, block.message.clone());
-        let stalled = Condition::new(STALLED, true, block.reason, block.message.clone());
+        let ready = NewCondition::new(READY, false, block.reason, block.message.clone());
+        let stalled = NewCondition::new(STALLED, true, block.reason, block.message.clone());
         return vec![ready, stalled];
     }
     if wanted == 0 {
@@ -138,9 +138,9 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
         } else {
             format!("{what} {exist} machines are being returned.")
         };
-        conditions.push(Condition::new(READY, exist == 0, why, message.clone()));
+        conditions.push(NewCondition::new(READY, exist == 0, why, message.clone()));
         if exist > 0 {
-            conditions.push(Condition::new(RECONCILING, true, why, message));
+            conditions.push(NewCondition::new(RECONCILING, true, why, message));
         }
         return conditions;
     }
@@ -148,28 +148,28 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
     let is_ready = ready >= least && ready > 0;
     let blocked = draft.block.as_ref();
     conditions.push(match blocked {
-        _ if ready >= wanted => Condition::new(
+        _ if ready >= wanted => NewCondition::new(
             READY,
             true,
             reason::ALL_MACHINES_READY,
             format!("{summary}{}", leaving(draft)),
         ),
-        Some(block) if is_ready => Condition::new(
+        Some(block) if is_ready => NewCondition::new(
             READY,
             true,
             reason::PARTIALLY_READY,
             format!("{summary} {}", block.message),
         ),
-        None if is_ready => Condition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
+        None if is_ready => NewCondition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
         // The output is long: only Stalled has it.
-        Some(block) => Condition::new(READY, false, block.reason, without_output(&block.message)),
+        Some(block) => NewCondition::new(READY, false, block.reason, without_output(&block.message)),
         None => {
             let last = draft
                 .last_failure
                 .as_ref()
                 .map(|what| format!(" Last failure: {what}"))
                 .unwrap_or_default();
-            Condition::new(READY, false, reason::PROVISIONING, format!("{summary}{last}"))
+            NewCondition::new(READY, false, reason::PROVISIONING, format!("{summary}{last}"))
         }
     });
     let settled = ready == wanted && exist == wanted && outdated == 0;
@@ -191,17 +191,22 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<Condition> {
         } else {
             (reason::PROVISIONING, format!("{wanted} machines are wanted."))
         };
-        conditions.push(Condition::new(RECONCILING, true, why, message));
+        conditions.push(NewCondition::new(RECONCILING, true, why, message));
     }
     if let Some(block) = stalled {
-        conditions.push(Condition::new(STALLED, true, block.reason, block.message.clone()));
+        conditions.push(NewCondition::new(
+            STALLED,
+            true,
+            block.reason,
+            block.message.clone(),
+        ));
     } else if let Some((machine, message)) = refused(draft) {
         let mut message = format!("Machine \"{machine}\": {message}");
         let each = failures::refused_as_they_are(draft);
         if each.len() > 1 {
             message = format!("{message}. What each provider says: {}", each.join("; "));
         }
-        conditions.push(Condition::new(STALLED, true, reason::ORDER_REFUSED, message));
+        conditions.push(NewCondition::new(STALLED, true, reason::ORDER_REFUSED, message));
     }
     conditions
 }
@@ -232,11 +237,11 @@ fn leaving(draft: &Draft<'_>) -> String {
 
 /// The conditions, with Reconciling=False where nothing is under way: Ready says whether the Pool
 /// works, and `kubectl wait` has one condition for both ends.
-fn settled(mut conditions: Vec<Condition>) -> Vec<Condition> {
+fn settled(mut conditions: Vec<NewCondition>) -> Vec<NewCondition> {
     let ready = conditions.iter().find(|c| c.type_ == READY);
     if let (Some(ready), true) = (ready, conditions.iter().all(|c| c.type_ != RECONCILING)) {
         let message = "No machine is on its way, and none is being returned.";
-        conditions.push(Condition::new(RECONCILING, false, ready.reason, message));
+        conditions.push(NewCondition::new(RECONCILING, false, ready.reason, message));
     }
     conditions
 }
@@ -251,7 +256,7 @@ fn refused<'a>(draft: &Draft<'a>) -> Option<(&'a str, &'a str)> {
     })
 }
 
-fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
+fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     let seen = draft.seen;
     let old_phase = seen.pool.status.phase;
     let status = &mut draft.status;
@@ -302,7 +307,7 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
 }
 
 /// For a column: why not all machines are ready, with the failed tries and how many are allowed.
-fn reason_in_words(conditions: &[Condition], failed: u32, allowed: u32) -> String {
+fn reason_in_words(conditions: &[NewCondition], failed: u32, allowed: u32) -> String {
     let ready = conditions.iter().find(|c| c.type_ == READY);
     let stalled = conditions
         .iter()
@@ -354,7 +359,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-fn phase(counts: &Counts, conditions: &[Condition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
+fn phase(counts: &Counts, conditions: &[NewCondition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
     let is = |type_| {
         conditions
             .iter()
@@ -402,7 +407,7 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
 }
 
 /// Events about the Pool as a whole.
-fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[Condition]) {
+fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     let old = &draft.seen.pool.status.conditions;
     let new = |type_: &str| {
         conditions
@@ -445,15 +450,15 @@ mod tests {
     #[test]
     fn the_reason_counts_failed_tries_while_machines_are_missing() {
         let of = |status: bool, why: &'static str, failed| {
-            reason_in_words(&[Condition::new(READY, status, why, "")], failed, 10)
+            reason_in_words(&[NewCondition::new(READY, status, why, "")], failed, 10)
         };
         assert_eq!(
             of(false, reason::PROVISIONING, 2),
             "Provisioning: 2/10 tries failed"
         );
         let stalled = [
-            Condition::new(READY, false, reason::BOOTSTRAP_FAILED, ""),
-            Condition::new(STALLED, true, reason::BOOTSTRAP_FAILED, ""),
+            NewCondition::new(READY, false, reason::BOOTSTRAP_FAILED, ""),
+            NewCondition::new(STALLED, true, reason::BOOTSTRAP_FAILED, ""),
         ];
         assert_eq!(
             reason_in_words(&stalled, 2, 10),

@@ -192,8 +192,8 @@ fn a_machine_whose_clock_is_wrong_neither_shortens_nor_lengthens_a_ttl() {
 fn an_end_that_was_written_by_hand_has_a_time_too() {
     let mut status = TaskStatus::default();
     assert_eq!(recorded_end(&status), None);
-    let draft = Draft::new(condition::RUNNING, true, reason::STARTED, "it runs");
-    status.conditions = condition::apply(&[], &[draft], None, time(10));
+    let condition = NewCondition::new(condition::RUNNING, true, reason::STARTED, "it runs");
+    status.conditions = condition::apply(&[], &[condition], None, time(10));
     assert_eq!(recorded_end(&status), Some(time(10)));
     status.finished_at = Some(Time(time(20)));
     assert_eq!(recorded_end(&status), Some(time(20)));
