@@ -26,5 +26,6 @@ mod faults;
 mod holds;
 mod restored;
 mod stories;
+mod told;
 mod waits;
 mod world;

@@ -52,6 +52,7 @@ impl World {
                 self.now
             );
         }
+        self.write_down(&effect);
         match effect {
             Effect::Resolve { uid, .. } => {
                 let result = if self.missing_references {

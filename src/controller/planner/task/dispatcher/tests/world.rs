@@ -45,6 +45,10 @@ pub(super) struct World {
     pub(super) invalid: BTreeSet<String>,
     /// Tell the history, to look into one.
     pub(super) told: bool,
+    /// What is written down of it, and the last heading there.
+    pub(super) story: Option<(String, String)>,
+    /// Each try to store what a run left is written down.
+    pub(super) tells_collections: bool,
 }
 
 pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
@@ -96,6 +100,8 @@ impl World {
             missing_references: false,
             invalid: BTreeSet::new(),
             told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),
+            story: None,
+            tells_collections: true,
         };
         for slot in 0..desired {
             world.add_machine(slot);
