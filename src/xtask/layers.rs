@@ -71,7 +71,6 @@ const RESTRICTED: &[(&str, &[&str])] = &[
             "skyward",
             "skyward-api",
             "skyward-controller",
-            "skyward-planner",
             "skyward-providers",
             "skyward-subresources",
             "skyward-cli",

@@ -89,6 +89,30 @@ fn every_registered_provider_has_fixtures_and_a_page() {
     }
 }
 
+/// Lists of clouds by name, without which a cloud would be tried less than others and nothing failed.
+#[test]
+fn every_cloud_has_a_sample_whose_story_runs_and_is_named_where_users_look() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    for cloud in registry::clouds()
+        .into_iter()
+        .filter(|cloud| cloud.name != "container")
+    {
+        let sample = read(&format!("config/samples/clouds/{}.yaml", cloud.name));
+        assert!(!sample.is_empty(), "{} has no sample", cloud.name);
+        for (file, text) in [
+            (
+                "tests/e2e/clouds/life.rs",
+                format!("sample_story(\"{}\")", cloud.name),
+            ),
+            ("tests/e2e/clouds/main.rs", format!("\"{}\"", cloud.name)),
+            ("docs/trying-clouds.md", cloud.name.to_owned()),
+        ] {
+            assert!(read(file).contains(&text), "{file} does not have {text}");
+        }
+    }
+}
+
 #[test]
 fn p1_to_p7_a_machine_is_ordered_once_found_by_its_mark_and_gone_when_the_cloud_says_so() {
     for_each(async |kind| {

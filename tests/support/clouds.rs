@@ -114,7 +114,8 @@ impl Clouds {
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),
-            _ => (key(), vec![("VAST_API_KEY", secret.clone())]),
+            "vastai" => (key(), vec![("VAST_API_KEY", secret.clone())]),
+            other => unreachable!("the keys of the Secret for {other} stand here"),
         };
         self.sim(cloud).world(|world| world.add_account(opened));
         keys.into_iter()

@@ -21,7 +21,7 @@ use std::{
 };
 
 use jiff::{Timestamp, tz::TimeZone};
-use kube::ResourceExt;
+use kube_core::ResourceExt;
 use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
 

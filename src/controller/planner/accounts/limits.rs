@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::{Selector, SelectorExt as _};
+use kube_core::{Selector, SelectorExt as _};
 use rust_decimal::Decimal;
 use skyward_api::{
     Amount,

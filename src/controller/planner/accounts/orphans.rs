@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
 use skyward_api::{
     Machine, MachinePhase,
     provider::{AfterRestore, RestoreDecision},

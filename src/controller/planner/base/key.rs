@@ -1,6 +1,6 @@
 //! Namespace and name of an object: how controllers and caches name what they speak of.
 
-use kube::Resource;
+use kube_core::Resource;
 
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

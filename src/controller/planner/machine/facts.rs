@@ -9,7 +9,7 @@ use crate::{
     pool::suspension::why_suspended,
 };
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt};
+use kube_core::{Resource, ResourceExt};
 use rust_decimal::Decimal;
 use skyward_api::{
     Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,

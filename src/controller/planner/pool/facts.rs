@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt, core::ObjectMeta};
+use kube_core::{ObjectMeta, Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool,
     condition::{self, cut, find, is_true},

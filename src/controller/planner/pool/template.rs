@@ -106,7 +106,7 @@ fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<
 #[cfg(test)]
 mod tests {
     use crate::records::machine_name;
-    use kube::CustomResourceExt;
+    use kube_core::CustomResourceExt;
     use skyward_api::{Pool, pool::PoolSpec};
 
     use super::*;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{ResourceExt, core::ObjectMeta};
+use kube_core::{ObjectMeta, ResourceExt};
 use rust_decimal::Decimal;
 use skyward_api::{
     Offer, OfferSpec, Provider,

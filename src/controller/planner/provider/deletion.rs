@@ -11,7 +11,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube_core::ResourceExt;
 use skyward_api::{Machine, Pool, Provider, condition::reason};
 use skyward_core::{Leftover, PoolScope, ProviderMachine, ProviderPhase};
 

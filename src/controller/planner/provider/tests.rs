@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use kube::ResourceExt;
+use kube_core::ResourceExt;
 use rstest::rstest;
 use rust_decimal::Decimal;
 use skyward_core::offer::{self, Architecture, Availability};

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt as _;
+use kube_core::ResourceExt as _;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
@@ -163,6 +163,7 @@ pub(super) fn sold(
         spot: prices.1.map(usd),
         availability: offer::Availability::Yes,
         connected: true,
+        rate_as_of: None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource, ResourceExt};
+use kube_core::{Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
     condition::{self, reason},
