@@ -209,7 +209,7 @@ finish() {
   fi
   say "All passed."
 }
-# Before anything is built: refuse a cluster that was given.
+# Before anything is built: a cluster that somebody has is not for this.
 case $WHAT in e2e | soak | test) choose_own_cluster ;; esac
 
 trap finish EXIT
