@@ -1,4 +1,4 @@
-# The front door: `make` lists what there is. Every recipe is one script of
+# `make` alone lists the targets. Every recipe is one script of
 # hack/, which can be read and run by itself.
 
 SHELL := /bin/bash
@@ -10,7 +10,7 @@ export SKYWARD_CACHE ?= $(HOME)/.cache/skyward
 export CARGO_TARGET_DIR ?= $(SKYWARD_CACHE)/target
 
 # A cluster counts as given only on make's own command line (make demo
-# KUBECONFIG=…): what a shell's profile exports may be anybody's production.
+# KUBECONFIG=…): one that a shell's profile exports may be a production cluster.
 ifneq (,$(findstring command,$(origin KUBECONFIG)))
 export SKYWARD_KUBECONFIG := $(abspath $(KUBECONFIG))
 else ifneq (,$(KUBECONFIG))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a machine must have before anything else can be set up by itself: one line
-# for each thing that is missing, with the remedy; silence when all is there.
+# Checks the tools that a machine must have before anything else can be installed: prints one
+# line for each that is missing, with the remedy, and nothing when all are there.
 # --compiler: for what is only compiled. --no-root: for what needs no cluster. --lint: what the
 # lints need, too.
 set -euo pipefail
@@ -22,7 +22,7 @@ want() {
     lacks "$name is not installed: $remedy"
     return
   fi
-  # rustup's cargo says nothing where there is no toolchain.
+  # rustup's cargo prints no version where there is no toolchain.
   have=$("$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)?' | head -n 1) || have=
   at_least "${have:-0}" "$minimum" || lacks "$name is ${have:-of an unknown version}, but $minimum or newer is needed: $remedy"
 }

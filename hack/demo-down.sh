@@ -24,10 +24,10 @@ samples_gone() {
 
 from_given_cluster() {
   local kinds crds uid others=''
-  # It stopped before it made anything: what is on the cluster is somebody else's.
+  # It stopped before it made anything: all on the cluster belongs to others.
   [ -s "$DEMO/made" ] || return 0
   k --request-timeout 15s version >/dev/null 2>&1 || die "the demo's cluster does not answer. Make it answer and try again, or forget it: rm -r $DEMO"
-  # A cluster that was made anew under the same address is somebody else's.
+  # A new cluster under the same address was not made by the demo.
   if [ -e "$DEMO/uid" ]; then
     uid=$(cluster_uid "$DEMO/kubeconfig")
     [ "$uid" = "$(cat "$DEMO/uid")" ] ||
@@ -36,7 +36,7 @@ from_given_cluster() {
 
   if made samples; then
     say "  deleting the samples (machines stop first)"
-    # The Provider goes with its Pools: it has machines, and the operator's policy asks whether that is meant.
+    # The Provider goes with its Pools: it has machines, and the operator's policy asks for a confirmation.
     k annotate -f config/samples/provider-container.yaml --overwrite skyward.dev/allow-deletion=true >/dev/null 2>&1 || true
     k delete -f config/samples/ --ignore-not-found --wait=false >/dev/null 2>&1 || true
     quietly "wait for the samples to go" samples_gone ||

@@ -31,7 +31,7 @@ def say(text):
 
 
 def message(status, *kinds):
-    """What the first of these conditions that is not true has to say."""
+    """The message of the first of these conditions that is not true."""
     for kind in kinds:
         for condition in status.get("conditions", []):
             if condition["type"] == kind and condition["status"] != "True" and condition.get("message"):

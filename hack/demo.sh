@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # `make demo`: a cluster, the operator on it, the samples, their results.
-# Run it again at any time: what is there already is kept, and only what changed
-# is done anew. `make demo-down` removes it.
+# It can be run again at any time: existing parts are kept, and only changes are
+# applied. `make demo-down` removes it.
 #
-# What it needs to remember lies in $SKYWARD_CACHE/demo:
-#   kubeconfig   the cluster, and nothing but it
+# Its state is kept in $SKYWARD_CACHE/demo:
+#   kubeconfig   of this one cluster
 #   cluster      given, kind or local
-#   uid          which one it is, wherever its kubeconfig may lead some day
+#   uid          identity of the cluster, whichever one its kubeconfig may name later
 #   made         on a given cluster: what was not there before (for demo-down)
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -40,8 +40,8 @@ exists() {
   [ -n "$found" ]
 }
 
-# nobody_elses: Skyward is not installed, or by the demo. Others may have it in any namespace, under
-# any name, or without Helm.
+# nobody_elses: whether Skyward is not installed, or by the demo alone. Another installation may
+# be in any namespace, under any name, or without Helm.
 nobody_elses() {
   local releases
   ! grep -qx release "$DEMO/made" 2>/dev/null || return 0
@@ -145,7 +145,7 @@ fi
 k apply -f config/samples/ | sed 's/^/  /'
 
 step "Wait for the tasks"
-# What those left that failed is worth a look, too.
+# After a failure, the results are shown all the same.
 watched=0
 hack/demo-watch.py "$SKYWARD_BIN_DIR/kubectl" "$DEMO/kubeconfig" config/samples "${DEMO_TIMEOUT:-600}" || watched=$?
 
@@ -157,7 +157,7 @@ while read -r namespace name; do
   say "--- $namespace/$name"
   kubectl-skyward results -n "$namespace" "$name" 2>&1 | head -n 40 ||
     k get tasks.skyward.dev -n "$namespace" "$name" -o 'jsonpath={.status.results}{"\n"}'
-  # And what it printed, as far as it fits.
+  # And the end of its log, cut to the width of a screen.
   kubectl-skyward logs -n "$namespace" "$name" --tail 6 2>&1 | cut -c1-110 | sed 's/^/  | /' || true
 done < <(k get -f config/samples/ -o json | python3 -c '
 import json, sys

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What the scripts here share: where things live, and how they speak.
+# Shared by the scripts here: folders, messages and common steps.
 #
-# Everything that is built, downloaded or kept lives under one folder outside
+# Everything that is built, downloaded or kept is in one folder outside
 # the clone, so that a second clone and CI find it again, and one `rm -r`
-# forgets it:
+# deletes it:
 #   bin/      kubectl, helm, crane and the parts of the local cluster
 #   cluster/  the running local cluster: sockets, data, logs, kubeconfig
 #   images/   image archives

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# moto, a server of EC2's API that others wrote, for the wire tests of the AWS provider:
+# moto, a third-party server of EC2's API, for the wire tests of the AWS provider:
 # installed once, from the machine's own package index. Prints the path of its program.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

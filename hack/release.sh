@@ -55,7 +55,7 @@ native() { [ "$(machine "$1")" = "$(uname -m)" ]; }
 # The compiler and linker for an architecture, by Debian's names.
 compiler() { if native "$1"; then echo cc; else echo "$(machine "$1")-linux-gnu-gcc"; fi; }
 
-# --- from networks -----------------------------------------------------------
+# --- fetch -------------------------------------------------------------------
 
 # debian_root ARCH DIR: what the operator's image needs of Debian, unpacked and not installed, so
 # that this machine may have another architecture. With lists of its own, so that apt's stay.
@@ -84,7 +84,7 @@ fetch() {
   done
   c_compiler
   debian "${cross[@]}"
-  # Without rustup it is the distribution's business; `build` says what is missing.
+  # Without rustup the distribution provides the targets; `build` reports missing ones.
   ! command -v rustup >/dev/null || quietly "get Rust's library for ${targets[*]}" rustup target add "${targets[@]}"
   quietly "get the crates" cargo fetch --locked "${targets[@]/#/--target=}"
   for arch in $ARCHES; do
@@ -99,7 +99,7 @@ fetch() {
   done
 }
 
-# --- from the compiler -------------------------------------------------------
+# --- build -------------------------------------------------------------------
 
 # cargo_for ARCH FLAGS ARGUMENT...: build for it, with these flags of the compiler (or none). Paths of
 # this machine stay out of panics, of debugging information and of what C code says about itself.
@@ -148,7 +148,7 @@ build() {
   done
 }
 
-# --- into one folder ---------------------------------------------------------
+# --- pack --------------------------------------------------------------------
 
 # archive OUT DIR NAME...: these files and folders of DIR, with nothing of this machine in it.
 archive() {
@@ -311,7 +311,7 @@ pack() {
   say "docs/releasing.md says how it is published."
 }
 
-# --- the second time ---------------------------------------------------------
+# --- verify ------------------------------------------------------------------
 
 verify() {
   local of=$1 work key value difference

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A campaign, for what happens once in a thousand times: round after round, each with
+# A campaign for failures that happen once in a thousand times: round after round, each with
 # another seed, until the time is over or something fails.
 #
 #   make soak                      for an hour

@@ -8,9 +8,8 @@
 #   kind    a Docker daemon answers (untested where this was written)
 #   local   else: the one-node cluster of hack/cluster
 #
-# Never the context that happens to be current: a demo belongs on no production
-# cluster because somebody forgot which one kubectl points at. That is why make
-# hands a KUBECONFIG over only when it stood on its command line.
+# Never the current context, which might be that of a production cluster. That is why make
+# passes a KUBECONFIG on only when it was on its command line.
 
 SKYWARD_KIND=${SKYWARD_KIND:-skyward} # name of the kind cluster
 
@@ -32,7 +31,7 @@ choose_cluster() {
 
 # choose_own_cluster: for tests and benchmarks. They install and remove Skyward, with the
 # custom resource definitions and all that is of them, and look at processes and files of
-# the node: so not on a cluster that somebody has, and on none whose node is a container.
+# the node: so not on a cluster in use by others, and on none whose node is a container.
 choose_own_cluster() {
   [ -z "${SKYWARD_KUBECONFIG:-}${SKYWARD_CONTEXT:-}" ] ||
     die "tests and benchmarks would take Skyward away from that cluster, with every Pool and Task on it: leave KUBECONFIG= and CONTEXT= out, and they use the local cluster"
@@ -93,7 +92,7 @@ get_cluster() {
   rm -f "$file.error"
 }
 
-# cluster_uid KUBECONFIG: what a cluster has that no other one has.
+# cluster_uid KUBECONFIG: the unique identity of a cluster.
 cluster_uid() {
   "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$1" --request-timeout 15s get namespace kube-system -o 'jsonpath={.metadata.uid}' ||
     die "the cluster does not say which one it is"

@@ -5,7 +5,7 @@
 #   hack/test-programs.sh --list skyward-e2e
 #
 # They are named one by one and not by `-p`, with which cargo would choose other features
-# for what others wrote, and compile all of it again. One that fails keeps none from running.
+# for dependencies, and compile all of them again. After a failure the others still run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything that can fail, in the order in which a mistake shows soonest. A
+# All checks and tests, in the order in which a mistake shows soonest. A
 # stage that needs another's result is not run when that one failed; all others
-# are, so that one run tells all there is to know. Unit tests keep the processors busy, tests
+# are, so that one run shows all failures. Unit tests keep the processors busy, tests
 # on a cluster mostly wait: they run side by side.
 #
 #   hack/test.sh [test|unit|lint|e2e|soak|upgrade]
@@ -20,7 +20,7 @@ if [ -n "${SKYWARD_SPECS:-}" ]; then
   export SKYWARD_SPECS
 fi
 
-# What failed is said in a line or two, not below a hundred lines of async frames.
+# A failure is shown in a line or two, not below a hundred lines of async frames.
 export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
 WHAT=${1:-test}
 KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
@@ -81,8 +81,8 @@ stage() {
   fi
 }
 
-# beside FUNCTION: run its stages while the others go on. What they say comes when they
-# are joined, whole; what became of them is handed over in a file.
+# beside FUNCTION: run its stages while the others go on. Their output is
+# shown as a whole when they are joined; their results are passed on in a file.
 beside() {
   BESIDE_SAID=$(mktemp -d)
   (
@@ -167,7 +167,7 @@ release_before() {
 
 # --- when something failed ---------------------------------------------------
 
-# keep_evidence: what somebody needs who was not there, before the cluster goes.
+# keep_evidence: save what a later diagnosis needs, before the cluster goes.
 keep_evidence() {
   local to k pod
   to=$SKYWARD_LOG_DIR/test-$(date +%Y%m%d-%H%M%S)
@@ -255,8 +255,8 @@ trap 'exit 143' TERM
 
 # --- the stages --------------------------------------------------------------
 
-# Every cargo here is run for the whole workspace, and told which programs of it: what
-# others wrote is then compiled once (docs/decisions/0008-one-set-of-features.md).
+# Every cargo here is run for the whole workspace, with the programs of it as arguments:
+# dependencies are then compiled once (docs/decisions/0008-one-set-of-features.md).
 lints() {
   stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
   stage go-fmt tools 0 "format (gofmt)" go_format
@@ -268,19 +268,19 @@ lints() {
 }
 tools_of_units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
-  # The AWS client meets a server of EC2's API that others wrote, within the unit tests.
+  # The AWS client is tested with a third-party server of EC2's API, within the unit tests.
   stage moto tools 5 "moto, an EC2 server for the tests" hack/moto.sh
   if [ "${OUTCOME[moto]:-}" = ok ]; then
     SKYWARD_MOTO=$(hack/moto.sh)
     export SKYWARD_MOTO
   fi
-  # The simulators of the clouds meet the clients that the clouds publish.
+  # The simulators of the clouds are tested with the clients that the clouds publish.
   stage vendor-clients tools 10 "the clouds' own clients for the tests" hack/vendor-clients.sh
   if [ "${OUTCOME[vendor-clients]:-}" = ok ]; then
     SKYWARD_VENDOR_CLIENTS=$(hack/vendor-clients.sh)
     export SKYWARD_VENDOR_CLIENTS
   fi
-  # The operator's own requests over REST meet a proxy that reads the clouds' descriptions.
+  # The operator's own requests over REST pass a proxy that reads the clouds' descriptions.
   if [ -n "${SKYWARD_SPECS:-}" ] && command -v npm >/dev/null; then
     stage prism tools 5 "Prism, a validating proxy for the tests" hack/prism.sh
     if [ "${OUTCOME[prism]:-}" = ok ]; then

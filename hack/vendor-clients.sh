@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The clients that the clouds themselves publish for Python, which judge our simulator of each
+# The clients that the clouds themselves publish for Python, which test our simulator of each
 # cloud: installed once, from the machine's own package index, one environment each because
 # they want different versions of the same packages. Prints the folder of these environments.
 set -euo pipefail

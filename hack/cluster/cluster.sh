@@ -10,10 +10,10 @@
 #   cluster.sh load IMAGE.tar...  import image archives
 #   cluster.sh logs               the end of every component's log
 #   cluster.sh snapshot FOLDER    copy etcd's data there, as a backup would
-#   cluster.sh restore FOLDER     go back to that copy; what happened since is forgotten
+#   cluster.sh restore FOLDER     go back to that copy; later changes are lost
 #
-# It is a cluster for trying things: etcd does not sync to disk, nothing is
-# restarted when it dies, and `down` forgets everything.
+# It is a cluster for tests: etcd does not sync to disk, no process is restarted
+# when it dies, and `down` deletes everything.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$HERE/env.sh"
@@ -30,7 +30,7 @@ ctr() { command ctr --address "$CONTAINERD" --namespace k8s.io "$@"; }
 # --- processes ---------------------------------------------------------------
 
 # identity PID: when the process began, in this boot of the machine. A pid alone
-# may have been given to somebody else since it was written down.
+# may belong to another process since it was recorded.
 identity() {
   local stat fields
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
@@ -67,7 +67,7 @@ start() {
   printf '%s %s\n' "$pid" "$(identity "$pid")" >"$PIDS/$name"
 }
 
-# stop SECONDS NAME...: ask, wait that long for all of them, then insist.
+# stop SECONDS NAME...: send SIGTERM, wait that long for all of them, then SIGKILL.
 stop() {
   local name pid deadline=$((SECONDS + $1)) left=()
   shift
@@ -137,12 +137,12 @@ packages() {
 }
 PACKAGES=(containerd runc containernetworking-plugins conntrack iptables busybox-static debootstrap iproute2 procps curl openssl ca-certificates)
 
-# remember SETTING VALUE: set a kernel setting, and write down what it was, once.
+# remember SETTING VALUE: set a kernel setting, and record its earlier value, once.
 remember() {
   local file=/proc/sys/${1//.//}
   [ -e "$file" ] || return 0
   grep -q "^$1 " "$SYSCTLS" 2>/dev/null || printf '%s %s\n' "$1" "$(cat "$file")" >>"$SYSCTLS"
-  # An empty value: a component will set it, we only remember.
+  # An empty value: a component will set it, only the earlier value is recorded.
   if [ -n "${2:-}" ]; then echo "$2" >"$file" 2>/dev/null || warn "note: could not set $1 to $2"; fi
 }
 
@@ -173,7 +173,7 @@ network() {
   ip addr replace "$GATEWAY/${POD_CIDR#*/}" dev "$BRIDGE"
   ip link set "$BRIDGE" up
   # Service addresses exist only in rules; a machine without a default route
-  # would not even ask them.
+  # would not even send to them.
   ip route replace "$SERVICE_CIDR" dev "$BRIDGE"
   # Docker and firewalls leave FORWARD closed.
   if iptables -w 5 -S FORWARD | grep -q -- '-P FORWARD DROP'; then
@@ -299,7 +299,7 @@ nodeStatusUpdateFrequency: 5s
 logging: {flushFrequency: 5s}
 YAML
 
-  # Pods ask here; what is not a Service goes on to the host's own resolver,
+  # Pods ask here; names of no Service are passed on to the host's own resolver,
   # which Pods could not reach themselves when it listens on 127.0.0.1.
   cat >"$STATE/etc/Corefile" <<COREFILE
 .:53 {
@@ -376,7 +376,7 @@ boot_rest() {
     --authentication-kubeconfig "$STATE/pki/scheduler.kubeconfig" --authorization-kubeconfig "$STATE/pki/scheduler.kubeconfig" \
     --kube-api-qps 200 --kube-api-burst 400
   # masquerade-all where the bridge's own traffic passes no rules: replies from
-  # a Service on the same bridge would come from an address nobody asked.
+  # a Service on the same bridge would come from another address than the one called.
   local bridged=()
   [ "$(cat /proc/sys/net/bridge/bridge-nf-call-iptables 2>/dev/null)" = 1 ] || bridged=(--masquerade-all)
   start kube-proxy kube-proxy --kubeconfig "$STATE/pki/proxy.kubeconfig" --hostname-override "$NODE" \
@@ -387,7 +387,7 @@ boot_rest() {
     --root-dir "$STATE/kubelet" --cert-dir "$STATE/pki" --hostname-override "$NODE" --node-ip "$GATEWAY"
 }
 
-# CoreDNS may read what it answers about, and nothing else.
+# CoreDNS may read the objects of its answers, and nothing else.
 dns_rights() {
   kubectl apply --server-side -f - >/dev/null <<'YAML'
 apiVersion: rbac.authorization.k8s.io/v1
@@ -459,7 +459,7 @@ up() {
   say "The local cluster is up. KUBECONFIG=$KUBECONFIG_ADMIN"
 }
 
-# load_images FILE...: import what is not there with the same digest already.
+# load_images FILE...: import the images that are not there with the same digest yet.
 load_images() {
   local file have want
   have=$(ctr images list 2>/dev/null | awk 'NR > 1 {print $1 "@" $3}')

@@ -20,7 +20,7 @@ KUBECONFIG_ADMIN=$STATE/kubeconfig
 # state: they must outlive `down`, and a crash before it.
 SYSCTLS=$SKYWARD_CACHE/sysctls.before
 
-# --- what of ours is there ---------------------------------------------------
+# --- traces of the local cluster ---------------------------------------------
 
 # our_cgroups: the folders, one per hierarchy of cgroup v1 or the one of v2.
 our_cgroups() {
@@ -56,7 +56,7 @@ our_processes() {
   done
 }
 
-# other_kubernetes: what belongs to another one that shares this machine's network; one in
+# other_kubernetes: processes of another Kubernetes that shares this machine's network; one in
 # containers, such as kind's, has a network of its own.
 other_kubernetes() {
   local dir name ours candidates=()
@@ -68,7 +68,7 @@ other_kubernetes() {
   ours=" $(our_processes | tr '\n' ' ') "
   for dir in "${candidates[@]}"; do
     [[ $ours != *" ${dir#/proc/} "* ]] || continue
-    # One of ours that is just ending has neither program nor words any more.
+    # A process of ours that is just ending has neither program nor arguments any more.
     [ -n "$({ tr -d '\0' <"$dir/cmdline"; } 2>/dev/null)" ] || continue
     [ "$(readlink "$dir/ns/net" 2>/dev/null)" = "$(readlink /proc/self/ns/net)" ] || continue
     printf '%s (pid %s)\n' "$(cat "$dir/comm" 2>/dev/null)" "${dir#/proc/}"

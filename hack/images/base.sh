@@ -6,7 +6,7 @@ set -euo pipefail
 
 oci() { python3 "$SKYWARD_ROOT/hack/images/oci.py" "$@"; }
 
-# fresh NAME DIGEST: is this archive the one we would make?
+# fresh NAME DIGEST: whether this archive is the one that would be made now.
 fresh() { [ -f "$SKYWARD_IMAGES/$1.tar" ] && [ "$(cat "$SKYWARD_IMAGES/$1.key" 2>/dev/null)" = "$2" ]; }
 
 key=$(digest "$SKYWARD_BIN_DIR/pause" "$SKYWARD_ROOT/hack/images/oci.py" "${BASH_SOURCE[0]}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tell what Linux programs need beside themselves, also those of another architecture.
+"""Print the files that Linux programs need, also those of another architecture.
 
     elf.py PROGRAM...                 the machine they are for, then FILE=/PATH of each shared library
     elf.py --root DIR PROGRAM...      the same, with libraries of the file system that is unpacked in DIR

@@ -15,7 +15,7 @@ SUITE=bookworm
 PACKAGES=openssh-server,python3,ca-certificates,iproute2,procps
 OUT=$SKYWARD_IMAGES/node.tar
 
-# mirror: where this machine gets Debian from, as apt itself would say it.
+# mirror: the URL from which this machine gets Debian, by apt's own settings.
 mirror() {
   local uri
   # shellcheck disable=SC2016 # apt fills these in
@@ -36,7 +36,7 @@ build() {
   rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/debconf/*-old \
     "$root"/etc/ssh/ssh_host_* "$root"/tmp/* "$root"/var/lib/dpkg/*-old "$root"/var/cache/ldconfig/aux-cache
   find "$root/var/log" -type f -delete
-  # Manuals nobody reads in a Pod; the licences stay.
+  # Manuals are of no use in a Pod; the licences stay.
   find "$root/usr/share/doc" -type f ! -name copyright -delete
   rm -rf "$root"/usr/share/man/* "$root"/usr/share/info/* "$root"/usr/share/locale/*
   find "$root" -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -53,7 +53,7 @@ build() {
 }
 
 # A process of its own: `quietly` looks at its exit status, and bash does not
-# stop a function at its first error where somebody does that.
+# stop a function at its first error in such a place.
 if [ "${1:-}" = --build ]; then
   build
   exit

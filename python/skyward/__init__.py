@@ -1,4 +1,4 @@
-"""What a Task can ask on the machine it runs on.
+"""Functions for Tasks: information on the machines of a run, and splitting of data.
 
     import skyward
 

@@ -1,4 +1,4 @@
-"""Where a Task runs: this machine's place among the machines it runs on."""
+"""Information on the machines of a Task, and this machine's rank among them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ FILE_VARIABLE = "SKYWARD_INSTANCE_INFO_FILE"
 
 
 class NotInTaskError(RuntimeError):
-    """This process is not a Task of Skyward."""
+    """Raised where the process is not a Task of Skyward."""
 
 
 @dataclass(frozen=True)
 class PeerInfo:
-    """Another machine of this run, or this one."""
+    """One machine of this run."""
 
     node: int
     """Its rank."""
     private_ip: str
-    """The address the other machines reach it at."""
+    """The address at which the other machines reach it."""
     public_ip: str
-    """Its address on the internet, "" where none is known."""
+    """Its public address, "" where none is known."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,23 @@ class InstanceInfo:
     worker: int
     """Number of this worker on its machine."""
     total_nodes: int
-    """Machines this runs on."""
+    """Number of machines of this run."""
     workers_per_node: int
-    """Workers on each machine."""
+    """Number of workers on each machine."""
     accelerators: float
-    """Accelerators of this machine."""
+    """Number of accelerators of this machine."""
     total_accelerators: float
-    """Accelerators of all machines."""
+    """Number of accelerators of all machines."""
     head_addr: str
     """Address of the machine of rank 0."""
     head_port: int
-    """A port of it that is free for coordination; each attempt has another."""
+    """A free port of that machine for coordination; each attempt has another."""
     job_id: str
-    """The same on all machines, another one for each attempt."""
+    """Identifier that is the same on all machines, and different for each attempt."""
     peers: tuple[PeerInfo, ...] = ()
-    """All machines in order of rank, this one among them."""
+    """All machines in order of rank, this one included."""
     accelerator: AcceleratorInfo | None = None
-    """What accelerators they are; None without any."""
+    """The accelerators of this machine; None without any."""
     network: NetworkInfo = NetworkInfo("")
     """The network between the machines."""
 
@@ -104,7 +104,7 @@ class InstanceInfo:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> InstanceInfo:
-        """From the JSON that the controller wrote. Fields it does not know are left out."""
+        """Parses the JSON that the controller wrote. Unknown fields are ignored."""
         accelerator = data.get("accelerator")
         network = data.get("network") or {}
         bandwidth = network.get("bandwidth_gbps")

@@ -14,7 +14,7 @@ OLDEST = (3, 10)
 
 
 class Refused(Exception):
-    """The end of the run, by one of the agent's words and a sentence for the user."""
+    """The end of the run: one of the agent's reasons, and a sentence for the user."""
 
     def __init__(self, ending, message):
         Exception.__init__(self, message)
@@ -213,7 +213,7 @@ HINTS = {
 
 
 def find_problem(value, path, above):
-    """Where a value stops being JSON, as a sentence; None where it does not."""
+    """The first part of a value that is not JSON, as a sentence; None where all of it is."""
     if value is None or isinstance(value, (bool, int)):
         return None
     if isinstance(value, str):

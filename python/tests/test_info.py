@@ -1,4 +1,4 @@
-"""instance_info: what the controller wrote is what a Task sees."""
+"""instance_info: a Task sees the values that the controller wrote."""
 
 import json
 import os

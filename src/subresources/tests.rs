@@ -53,7 +53,7 @@ use authority::Authority;
 
 const UID: &str = "7d0c1e9a-0000-4000-8000-00000000000a";
 
-/// What one request for a log does.
+/// How the controller answers one request for a log.
 #[derive(Clone, Debug)]
 enum Answer {
     /// So many bytes, then the connection breaks.

@@ -19,7 +19,7 @@ pub const DATA_SERVER_NAME: &str = "skyward-controller-data";
 /// A certificate or key that cannot be used.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// Not PEM, or not what it should be.
+    /// The input is not PEM, or has other contents than expected.
     #[error("{what} cannot be read: {source}")]
     Pem {
         /// What was read.

@@ -12,7 +12,7 @@ fn machines_of_one_account_do_not_take_their_gpu_from_each_other() {
     in_virtual_time(async || {
         let bench = Bench::start("vastai", None).await;
         let offers = bench.provider.offers().await.unwrap();
-        // One host alone has one, and it has one alone.
+        // Only one host has such an offer, and it has only one.
         let only = offers
             .iter()
             .find(|offer| offer.instance_type.starts_with("1x RTX 3090/"))

@@ -1,5 +1,5 @@
-//! A process that stood still, and leads no more, changes nothing at any cloud: not between
-//! the look and the order that follows from it either.
+//! A process that was paused and is no longer the leader changes nothing at any cloud, also not
+//! between the look and the order that follows from it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use crate::{for_each, markets};
 
-/// How long the Lease lasts yet when a call begins.
+/// How long the Lease still lasts when a call begins.
 const LASTS: Duration = Duration::from_secs(15);
-/// How long a slow cloud takes for an answer: longer than that.
+/// Latency of a slow cloud: longer than the Lease lasts.
 const SLOW: Fault = Fault::Latency { millis: 16_000 };
 
 /// Calls that the cloud got since its log was cleared and that may have changed something.
@@ -39,7 +39,7 @@ fn a_lease_that_runs_out_between_the_look_and_the_order_orders_nothing_at_any_cl
         for market in markets(kind) {
             let bench = Bench::start(kind, None).await;
             let order = bench.order(market, 0).await;
-            // As it is without a pause: the calls that this test is about are made.
+            // Without a pause: the calls that this test is about are made.
             bench.sim.forget();
             let (running, _) = bench.bring_up(&order).await;
             assert!(
@@ -85,7 +85,7 @@ fn a_lease_that_runs_out_while_a_machine_is_looked_at_ends_and_returns_nothing_a
             } else {
                 bench.provider.delete(&reference).await
             };
-            // A cloud where Pools share nothing has nothing to be kept from returning.
+            // At a cloud where Pools share nothing, there is nothing to return.
             match answer {
                 Ok(_) => assert!(release, "{kind}"),
                 Err(error) => assert_eq!(error.kind, ErrorKind::NotLeading, "{kind}: {error}"),

@@ -1,5 +1,5 @@
-//! P11: a recorded id says nothing. A user who may write a record, or restores one, can name any
-//! machine of the account in it; only its mark says whose it is.
+//! P11: a recorded id proves nothing. A user who may write a record, or restores one, can name any
+//! machine of the account in it; only its mark shows whose it is.
 
 use std::{
     convert::Infallible,
@@ -49,7 +49,7 @@ fn p11_a_machine_with_another_mark_is_neither_shown_nor_ended_by_its_id() {
     });
 }
 
-/// What an API server with one Pod was asked for that changes something.
+/// The changing requests that an API server with one Pod received.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 /// The container provider before an API server that has this Pod.
@@ -148,12 +148,12 @@ fn p11_a_pod_with_another_mark_or_none_is_neither_shown_nor_ended() {
             assert_eq!(deleted, Deletion::Foreign);
             assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
         }
-        // Somebody's own Pod took the name.
+        // The name belongs to a Pod of a user.
         let (provider, asked) = containers(pod(None));
         assert_eq!(provider.get(&recorded("earlier")).await.unwrap(), None);
         let deleted = provider.delete(&recorded("earlier")).await.unwrap();
         assert_eq!(deleted, Deletion::Foreign);
-        // Or somebody took the labels of ours away: it is there, and does not say whose it is.
+        // Or our Pod has lost its labels: it exists, and does not show whose it is.
         for error in [
             provider.get(&recorded("pod-uid")).await.unwrap_err(),
             provider.delete(&recorded("pod-uid")).await.unwrap_err(),
@@ -162,7 +162,7 @@ fn p11_a_pod_with_another_mark_or_none_is_neither_shown_nor_ended() {
             assert!(error.message.contains("Restore its tags"), "{error}");
         }
         assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
-        // Ours goes.
+        // Our own Pod is deleted.
         let (provider, asked) = containers(pod(Some(&recorded("pod-uid").mark)));
         provider.delete(&recorded("pod-uid")).await.unwrap();
         assert_eq!(asked.lock().unwrap().len(), 1);

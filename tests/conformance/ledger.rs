@@ -1,5 +1,5 @@
-//! The ledger against the judge: what the controller's own plan puts on record of a
-//! machine's price and time, beside what the simulator's meter charged for it.
+//! The ledger compared with the simulator's meter: the cost of a machine by the controller's own
+//! plan, and by the bill of the simulated cloud.
 //!
 //! Client, orders, plans and money are the real ones; only the cluster is missing, so a
 //! [`Record`] holds the Machine object and does what its plan says.
@@ -39,8 +39,8 @@ use tokio::time::sleep;
 
 use crate::{for_each, in_virtual_time, prices::reprice};
 
-/// How long machines run: long enough for the time between two looks to be below what the
-/// ledger may be off.
+/// How long machines run: long enough that the time between two looks is within the tolerance of
+/// the ledger.
 const LIFE: Duration = Duration::from_hours(6);
 
 /// A Machine's record, and what its controller remembers of it.
@@ -58,7 +58,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// That of a machine which was just planned, from the first offer of this market.
+    /// The record of a newly planned machine, from the first offer of this market.
     async fn new(bench: &'a Bench, market: Market) -> Self {
         let offers = bench.provider.offers().await.unwrap();
         let offer = offers
@@ -161,7 +161,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Looks once and does what the plan says; answers with how long to wait.
+    /// Looks once and carries out the plan; returns how long to wait.
     async fn look(&mut self) -> Duration {
         let seen = self.observe().await;
         let plan = plan(&seen, self.now());
@@ -235,7 +235,7 @@ impl<'a> Record<'a> {
         status.is_some_and(|status| status.ready_at.is_some())
     }
 
-    /// What the ledger says and what the meter says, in USD.
+    /// The costs by the ledger and by the meter, in USD.
     fn both(&self) -> (Decimal, Decimal) {
         let bill = self.bench.sim.meter(|meter| meter.bill(ACCOUNT));
         (money::so_far(&self.machine, self.now()).total(), bill)
@@ -284,7 +284,7 @@ fn spec(bench: &Bench, offer: &Offer, market: Market) -> Value {
     })
 }
 
-/// The ledger claims what the bill says, within 0.1 %, and never less.
+/// The ledger's cost is the bill's within 0.1 %, and never less.
 fn assert_settled(story: &str, record: &Record<'_>) {
     let (ours, bill) = record.both();
     assert!(bill > Decimal::ZERO, "{story}: nothing was billed");
@@ -331,7 +331,7 @@ fn a_price_that_rose_before_the_order_is_billed_as_it_was_at_launch() {
         record.machine.spec.max_hourly_cost = Some("1000".into());
         record.until("it does not run", Record::is_ready).await;
         let status = record.machine.status.clone().unwrap_or_default();
-        // A cloud that tells no price of its machines has but one price.
+        // A cloud that shows no price of its machines has only one price.
         if status.hourly_price.is_some() {
             bench.pass(LIFE).await;
             record.end().await;

@@ -2,7 +2,7 @@
 //! sleeps, however far apart the calls must be.
 //!
 //! [`Bench`] is one of each, connected; [`Bench::bring_up`] and [`Bench::bring_down`] are
-//! what a controller does with a provider, with nothing but the contract to go by.
+//! what a controller does with a provider, by its contract alone.
 
 #![expect(clippy::panic, reason = "a harness of tests fails as tests do")]
 
@@ -26,17 +26,17 @@ use tokio::{
 pub const CLUSTER: &str = "0d4c6c38-6a1b-4f6e-8a0e-1f2f6a0e9c11";
 /// Id of the account at each cloud.
 pub const ACCOUNT: &str = "100100100100";
-/// What the credentials are, and must be found nowhere.
+/// The value of the credentials, which must not appear anywhere.
 pub const CANARY: &str = "canary-9c1f4e";
 /// A key as Pools have them.
 pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF3d8JVnY8w3V0Q1yTzHn0y2jJ1YQG3hVYwJ0m3p6p2a pool";
 
-/// How far the clock goes at a time.
+/// Step of the clock.
 const TICK: Duration = Duration::from_millis(50);
 /// How long the Lease lasts, where a test does not say otherwise.
 const LEASE: Duration = Duration::from_hours(24 * 365);
 
-/// What a cloud needs to be tried, besides its simulator.
+/// What the tests need for a cloud, besides its simulator.
 #[derive(Debug)]
 pub struct Subject {
     /// The customer at the simulator.
@@ -51,7 +51,8 @@ pub struct Subject {
     pub delete: &'static str,
 }
 
-/// What each registered provider needs. A new one fails here until it says so.
+/// What the tests need for each registered provider. The tests of a new one fail until it has an
+/// entry here.
 pub fn subject(kind: &str) -> Option<Subject> {
     let markets = |on_demand, spot| BTreeMap::from([(Market::OnDemand, on_demand), (Market::Spot, spot)]);
     let key = format!("key-{CANARY}");
@@ -109,7 +110,7 @@ pub fn subject(kind: &str) -> Option<Subject> {
 }
 
 /// Whether the cloud can be simulated here: some simulators are made from descriptions that
-/// are not part of this repository. One that cannot has said so.
+/// are not part of this repository. For such a cloud a message was printed.
 pub fn can_be_tried(kind: &str) -> bool {
     !skyward_cloudsim::CLOUDS.contains(&kind) || skyward_cloudsim::cloud(kind).is_some()
 }
@@ -124,7 +125,7 @@ pub struct Bench {
     pub provider: Arc<dyn Provider>,
     /// What the cloud needs.
     pub subject: Subject,
-    /// Open for ever, until a story does something else with it.
+    /// Always open, unless a test closes it.
     pub fence: Fence,
     clock: JoinHandle<()>,
 }
@@ -224,8 +225,8 @@ impl Bench {
             .world(|world| world.machines.values().filter(|machine| machine.exists()).count())
     }
 
-    /// Orders a machine and waits until it runs, as a controller would: what passes is
-    /// tried again, after a lost answer the list decides. Answers with what was refused.
+    /// Orders a machine and waits until it runs, as a controller would: calls that may succeed
+    /// later are tried again, and after a lost answer the list decides. Returns the refusals.
     ///
     /// # Panics
     /// When it does not run within twenty minutes.
@@ -262,8 +263,8 @@ impl Bench {
         );
     }
 
-    /// Deletes a machine until it is gone, and returns what its Pool shared: the last one's
-    /// end, for that is when it can be returned. Answers with what was refused.
+    /// Deletes a machine until it is gone, and then what its Pool shared, which can be returned
+    /// only after its last machine. Returns the refusals.
     ///
     /// # Panics
     /// When that does not happen within twenty minutes.
@@ -274,7 +275,7 @@ impl Bench {
         refused
     }
 
-    /// Deletes a machine until it is gone. Answers with what was refused.
+    /// Deletes a machine until it is gone. Returns the refusals.
     ///
     /// # Panics
     /// When that does not happen within twenty minutes.
@@ -304,7 +305,7 @@ impl Bench {
         );
     }
 
-    /// Lets hours pass in which nobody asks anything, for the client and for the cloud.
+    /// Lets time pass without requests, for the client and for the cloud.
     pub async fn pass(&self, time: Duration) {
         let minute = Duration::from_mins(1);
         for _ in 0..time.as_secs() / minute.as_secs() {
@@ -314,11 +315,11 @@ impl Bench {
         }
     }
 
-    /// What the judge says at the end: nothing is billed, nothing is left, every request
-    /// was one that the official description allows.
+    /// Asserts that nothing is billed, nothing is left, and every request was one that the official
+    /// description allows.
     ///
     /// # Panics
-    /// When it says something else.
+    /// When one of these is not so.
     pub fn judge(&self, story: &str) {
         let billed = self.sim.meter(|meter| {
             meter
@@ -445,7 +446,7 @@ pub fn order(offer: &Offer, market: Market, slot: u32) -> Order {
     }
 }
 
-/// What is known of the machine of an order.
+/// A reference to the machine of an order.
 pub fn machine(order: &Order, id: Option<&String>) -> MachineRef {
     MachineRef {
         id: id.cloned(),
@@ -474,7 +475,7 @@ pub fn pool() -> PoolScope {
     }
 }
 
-/// Whether an error says something that a controller may act on by waiting.
+/// Whether a controller may react to an error by waiting.
 pub fn passes(error: &ProviderError) -> bool {
     error.kind.class() == ErrorClass::Retryable
 }

@@ -1,4 +1,4 @@
-//! The contract, rule by rule, for every registered provider; then the fault matrix.
+//! Tests of the contract, rule by rule, for every registered provider, and of the fault matrix.
 
 #![expect(
     clippy::unwrap_used,
@@ -123,7 +123,7 @@ fn p1_to_p7_a_machine_is_ordered_once_found_by_its_mark_and_gone_when_the_cloud_
             assert_eq!(said, BTreeSet::from_iter(markets(kind)), "{kind}");
             provider.account().await.unwrap();
             let order = bench.order(market, 0).await;
-            // P7: reading offers makes nothing, and says the same again.
+            // P7: reading offers makes nothing, and a second read gives the same.
             let offers = provider.offers().await.unwrap();
             assert_eq!(offers, provider.offers().await.unwrap(), "{kind}");
             assert_eq!(bench.sim.meter(|meter| meter.billed_now().len()), 0);
@@ -195,7 +195,8 @@ fn p2_many_machines_ordered_at_once_are_as_many_and_share_what_they_share() {
     for_each(async |kind| {
         let bench = Bench::start(kind, None).await;
         let offers = bench.provider.offers().await.unwrap();
-        // The cheapest has the largest stock at no cloud in particular: any that is there.
+        // The cheapest offer is not the one with the largest stock at every cloud, so that any
+        // available one is used.
         let first = bench.order(Market::OnDemand, 0).await;
         let offer = offers.iter().find(|offer| offer.id == first.offer).unwrap();
         let orders: Vec<_> = (0..3)
@@ -250,7 +251,7 @@ fn faults() -> Vec<Fault> {
     faults
 }
 
-/// What an error may be after a fault of a call.
+/// The kinds of errors that are allowed after a fault of a call.
 fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
     match fault {
         Fault::Latency { .. } | Fault::Cut { .. } | Fault::Server { .. } if creates => {
@@ -274,7 +275,7 @@ fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
 fn p3_p8_p10_each_fault_of_each_call_ends_with_what_was_wanted_and_is_told_by_its_kind() {
     for_each(async |kind| {
         for market in markets(kind) {
-            // Which calls a life has.
+            // The calls in the life of a machine.
             let bench = Bench::start(kind, None).await;
             let order = bench.order(market, 0).await;
             let (running, _) = bench.bring_up(&order).await;
@@ -387,7 +388,7 @@ fn a_spot_machine_that_is_taken_back_is_told_as_that_and_returned() {
     });
 }
 
-/// The first phase that will do, within half an hour.
+/// Waits for the first phase that is accepted, for half an hour at most.
 async fn until(
     bench: &Bench,
     reference: &MachineRef,
@@ -419,7 +420,7 @@ fn p8_no_operation_lasts_longer_than_a_minute_however_slow_the_cloud_is() {
         let reference = machine(&order, None);
         let began = Instant::now();
         bench.provider.account().await.unwrap_err();
-        // Offers may be remembered; then nobody was asked.
+        // Offers may be remembered; then there was no request.
         let asked = Instant::now();
         let offers = bench.provider.offers().await;
         assert!(

@@ -1,5 +1,5 @@
-//! Machines on record whose mark somebody took away at the cloud, as when they are renamed: they
-//! are there, and do not say whose.
+//! Recorded machines whose mark was removed at the cloud, as when they are renamed: they exist, and
+//! do not show whose they are.
 
 use std::{collections::BTreeMap, mem::swap};
 
@@ -9,7 +9,7 @@ use skyward_core::Market;
 
 use crate::in_virtual_time;
 
-/// What may carry a mark of a machine.
+/// The fields of a machine that may carry its mark.
 struct Mark {
     label: String,
     tags: BTreeMap<String, String>,
@@ -27,7 +27,7 @@ impl Default for Mark {
     }
 }
 
-/// Exchanges what a machine carries.
+/// Exchanges the mark of a machine.
 fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
     bench.sim.world(|world| {
         let machine = world.machines.get_mut(id).unwrap();
@@ -62,7 +62,7 @@ fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
             }
             assert_eq!(bench.list().await.unwrap(), [], "{kind}: whose is it?");
             assert_eq!(bench.machines(), 1, "{kind}");
-            // With its mark it is what it was.
+            // With its mark it is found as before.
             exchange(&bench, kind, &running.id, &mut mark);
             let found = provider.get(&reference).await.unwrap();
             assert_eq!(found.map(|found| found.mark), Some(order.mark.clone()), "{kind}");

@@ -51,8 +51,8 @@ fn machines_of_a_pool_are_in_one_network_which_goes_after_them() {
     });
 }
 
-/// Machines that were ordered into a network and are in none: whether the order alone suffices is
-/// nowhere written.
+/// Takes the machines out of the network into which they were ordered: it is not documented whether
+/// the order alone suffices.
 fn leave(bench: &Bench) {
     bench.sim.world(|world| {
         for resource in world.resources.values_mut() {
@@ -63,7 +63,7 @@ fn leave(bench: &Bench) {
     });
 }
 
-/// How a machine is looked at until it is in such a phase.
+/// Waits until a machine is in such a phase.
 async fn until(bench: &Bench, order: &Order, will_do: impl Fn(&ProviderPhase) -> bool) -> Duration {
     let began = Instant::now();
     loop {
@@ -131,7 +131,7 @@ fn the_next_process_puts_a_machine_into_its_network_once() {
         for by_order in [true, false] {
             let (mut bench, orders) = two().await;
             let (provider, order) = (bench.provider.clone(), orders[0].clone());
-            // The machine is there before the process knows it.
+            // The machine exists before the process knows it.
             let slow = Fault::Latency { millis: 5_000 };
             bench.sim.fault(Rule::always("instances.create", slow));
             let process = tokio::spawn(async move { provider.create(&order).await });
@@ -170,7 +170,8 @@ fn the_next_process_puts_a_machine_into_its_network_once() {
     });
 }
 
-/// This client knows nothing of what another process did: its Secret changed, or it began anew.
+/// This client does not know what another process did, as after a change of its Secret or a
+/// restart.
 #[test]
 fn a_machine_that_took_runs_goes_on_whatever_a_new_client_learns_of_its_network() {
     in_virtual_time(async || {

@@ -9,7 +9,7 @@ use skyward_core::{ErrorKind, Market, Order, accelerator};
 
 use crate::in_virtual_time;
 
-/// What the catalogue says from now on.
+/// Changes the prices of the catalogue from now on.
 pub(crate) fn reprice(bench: &Bench, price: impl Fn(Decimal) -> Decimal) {
     bench.sim.world(|world| {
         for kind in world.types.values_mut() {
@@ -36,7 +36,7 @@ fn an_order_is_compared_with_no_older_price_than_that_of_its_offer() {
         let cheap = again(&bench, &dear, 1).await;
         assert!(cheap.max_hourly_cost < dear.max_hourly_cost, "{cheap:?}");
         bench.provider.create(&cheap).await.unwrap();
-        // What rose again is not paid for the price before.
+        // A price that rose again is not accepted at the price before.
         reprice(&bench, |price| price * Decimal::TWO);
         let late = Order {
             max_hourly_cost: cheap.max_hourly_cost,

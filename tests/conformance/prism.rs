@@ -1,9 +1,8 @@
-//! Every request over REST passes Prism, a proxy that others wrote, with the cloud's own
-//! description: what it finds wrong in a whole life of a machine fails here. That the
-//! simulator checks requests itself is no proof, since it and its reading of the
-//! descriptions are ours.
+//! Every request over REST passes through Prism, a third-party proxy, with the cloud's own
+//! description: a violation in the whole life of a machine fails the test. The checks of the
+//! simulator are no proof, since both the simulator and its reading of the descriptions are ours.
 //!
-//! Prism reports without refusing, so that one life tells all there is; what it would refuse
+//! Prism reports without refusing, so that one life shows all violations; what it would refuse
 //! with `--errors`, and paths that it does not know, fail here. Answers are the simulator's,
 //! and checked there. Needs SKYWARD_PRISM (its program) and SKYWARD_SPECS
 //! (the folder of descriptions); `make test` installs the former where there is the latter.
@@ -102,7 +101,7 @@ fn given() -> Option<(PathBuf, PathBuf)> {
     both
 }
 
-/// All that the contract has, on each market that REST sells on.
+/// All calls of the contract, on each market that REST sells on.
 async fn live(kind: &str, bench: &Bench) {
     bench.provider.account().await.unwrap();
     for market in bench.provider.capabilities().markets {
@@ -175,7 +174,7 @@ impl Prism {
             listens
         });
         assert!(started, "Prism did not start: {heard:#?}");
-        // It would wait for somebody who reads what it says.
+        // It would block if its output were not read.
         std::thread::spawn(move || said.map_while(Result::ok).for_each(drop));
         Self { address, process }
     }

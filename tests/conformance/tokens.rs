@@ -1,5 +1,5 @@
-//! Tokens that the cloud knows from before: of an order whose machine has ended, or, in a cluster
-//! that was restored, of another machine altogether.
+//! Tokens that the cloud already knows: of an order whose machine has ended, or, in a restored
+//! cluster, of another machine.
 
 use std::time::Duration;
 

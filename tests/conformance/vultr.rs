@@ -1,4 +1,4 @@
-//! What Vultr alone has: two APIs for two kinds of machines, and a VPC that orders join.
+//! Tests of Vultr alone: two APIs for two kinds of machines, and a VPC that orders join.
 
 use serde_json::json;
 use skyward_conformance::{Bench, connect, machine};

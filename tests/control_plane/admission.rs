@@ -1,5 +1,5 @@
-//! Manifests that are taken, and manifests that are refused with a message that says
-//! what to write instead.
+//! Manifests that are accepted, and manifests that are refused with a message that says what to
+//! write instead.
 
 use std::collections::BTreeSet;
 

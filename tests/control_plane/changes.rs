@@ -1,4 +1,4 @@
-//! What may change after creation, and what may not.
+//! Fields that may change after creation, and fields that may not.
 
 use anyhow::Result;
 use kube::{
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skyward_control_plane_tests::{api, cluster, object};
 use skyward_testkit::Cluster;
 
-/// What the API server says to a change, tried without making it.
+/// The API server's refusal of a change, by a dry run.
 async fn refusal(
     cluster: &Cluster,
     kind: &str,

@@ -36,7 +36,7 @@ pub fn path(name: &str) -> String {
 
 async fn install(cluster: &Cluster) -> Result<()> {
     let crds = path("crds");
-    // Replaced and not applied: what another checkout left there must not stay in force.
+    // Replaced and not applied: definitions of another checkout must not stay in force.
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     for kind in ["providers", "offers", "pools", "machines", "tasks"] {
         let yaml = std::fs::read_to_string(path(&format!("crds/{kind}.yaml")))?;
@@ -95,7 +95,7 @@ pub fn object(kind: &str, name: &str, spec: &str) -> Result<DynamicObject> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// What the API server would say to creating it; `None` when it would take it.
+/// The API server's refusal of its creation; `None` when it would be accepted.
 pub async fn refusal(api: &Api<DynamicObject>, object: &DynamicObject) -> Result<Option<String>> {
     let try_only = PostParams {
         dry_run: true,

@@ -1,4 +1,4 @@
-//! Large things: names, specs, statuses.
+//! Limits of sizes: names, specs, statuses.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -142,8 +142,8 @@ fn tenth() -> Value {
     })
 }
 
-/// What the API server says of one CRD with these fields and so many tenths; `None` when it would
-/// take it.
+/// The API server's refusal of one CRD with these fields and so many tenths; `None` when it would
+/// be accepted.
 async fn refused_with(
     definitions: &Api<CustomResourceDefinition>,
     mut fields: Map<String, Value>,

@@ -1,5 +1,5 @@
-//! The custom resources on a real API server: what it takes, what it refuses and with
-//! which words, what may change, and what `kubectl` and autoscalers see.
+//! The custom resources on a real API server: what it accepts, what it refuses and with which
+//! message, what may change, and what `kubectl` and autoscalers see.
 
 mod admission;
 mod changes;

@@ -689,7 +689,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
         "{aws: {region: us-east-1}, overridable: [regions], allowedNamespaces: {}}",
         "overridable cannot name region, regions, excludeBurstable",
     ),
-    // Written by the controller, read by us all the same.
+    // Written by the controller, and checked all the same.
     ("Machine", "{pool: p}", "spec.poolUid: Required value"),
     ("Offer", "{provider: x}", "spec.instanceType: Required value"),
 ];

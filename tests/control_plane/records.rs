@@ -1,5 +1,5 @@
-//! Records and statuses are the operator's: what the chart's admission policies refuse, and
-//! that they are in nobody's way who deletes, or mends by hand.
+//! Records and statuses are written by the operator alone: tests of what the chart's admission
+//! policies refuse, and that they hinder neither deletions nor repairs by hand.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use skyward_control_plane_tests::{api, cluster, path};
 use skyward_testkit::{Cluster, OPERATOR_NAMESPACE, Space};
 use tokio::time::{Instant, sleep};
 
-/// May do everything that roles can give, and is not exempt.
+/// A user with all rights that roles can give, and not exempt.
 const MALLORY: &str = "mallory";
-/// The same, and exempt.
+/// A user with the same rights, and exempt.
 const RESTORER: &str = "restorer";
 
 /// The chart's policies under names of this story. They bind its namespace; of Offers, which
@@ -172,7 +172,7 @@ async fn protected(space: &Space) -> Result<()> {
     create(space, MALLORY, &provider(None)).await?.ok()?;
     patch(space, RESTORER, &what, "status", uses(2)).await?.ok()?;
 
-    // A policy counts a moment after it is stored.
+    // A policy is in force a moment after it is stored.
     let deadline = Instant::now() + Duration::from_secs(60);
     let try_only = ["delete", what.as_str(), "--dry-run=server"];
     while kubectl(space, MALLORY, &try_only, None).await?.code == Some(0) {
@@ -203,7 +203,7 @@ async fn protected(space: &Space) -> Result<()> {
         kubectl(space, who, &delete, None).await?.ok()?;
     }
 
-    // The garbage collector takes what lost its owner.
+    // The garbage collector deletes an object that lost its owner.
     let owner = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": { "name": name }, "rules": [] });
     create(space, MALLORY, &owner).await?.ok()?;
@@ -228,7 +228,7 @@ async fn protected(space: &Space) -> Result<()> {
 }
 
 async fn story(space: &Space) -> Result<()> {
-    // A policy counts a moment after it is stored.
+    // A policy is in force a moment after it is stored.
     let deadline = Instant::now() + Duration::from_secs(60);
     let try_only = ["create", "--dry-run=server", "-f", "-"];
     let mut enforced = 0;
@@ -321,7 +321,7 @@ async fn refused(space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Metadata and deletion are not the policies' business.
+/// The policies do not restrict metadata and deletion.
 async fn free(space: &Space) -> Result<()> {
     for args in [
         &["annotate", "machine/m", "note=mine"][..],

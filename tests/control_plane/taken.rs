@@ -1,4 +1,4 @@
-//! Manifests that are taken.
+//! Manifests that are accepted.
 
 use crate::manifests::MACHINE;
 

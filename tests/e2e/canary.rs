@@ -1,6 +1,5 @@
-//! Values of Secrets are looked for everywhere where they must not be: in what etcd holds besides
-//! the Secrets themselves, in what the operator logs, in the arguments of every process, on the
-//! disk of a machine.
+//! Searches for values of Secrets where they must not be: in etcd besides the Secrets themselves,
+//! in the logs of the operator, in the arguments of every process, on the disk of a machine.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +21,7 @@ use crate::story;
 const INDEX: &str = "canary-index-7/+&\u{e9}";
 const STEPS: &str = "canary-steps-7/+&\u{e9}";
 const TASK: &str = "canary-task-7";
-/// What gives one away: the values, in base64 (alone and behind `robot:`), percent-encoded.
+/// Traces of a value: the values, in base64 (alone and behind `robot:`), percent-encoded.
 const TRACES: [&str; 7] = [
     "canary-index-7",
     "canary-steps-7",
@@ -86,8 +85,8 @@ while True:
 print(json.dumps({"seen": seen, "found": sorted(found)}))
 "#;
 
-/// Looks at the arguments of every process of this machine, its Pods among them, until told to
-/// stop; answers with the arguments that hold a trace.
+/// Reads the arguments of every process of this machine, its Pods included, until `done`; returns
+/// the arguments that hold a trace.
 fn watch_arguments(done: Arc<AtomicBool>) -> tokio::task::JoinHandle<BTreeSet<String>> {
     tokio::task::spawn_blocking(move || {
         let mut found = BTreeSet::new();
@@ -101,7 +100,7 @@ fn watch_arguments(done: Arc<AtomicBool>) -> tokio::task::JoinHandle<BTreeSet<St
                     found.insert(text);
                 }
             }
-            // It looks again and again, and leaves the processors to what it looks at.
+            // A pause, so that the processors are left to the other processes.
             std::thread::sleep(Duration::from_millis(20));
         }
         found
@@ -181,7 +180,7 @@ async fn a_value_of_a_secret_is_found_nowhere_but_in_its_secret_and_where_it_is_
         })
     };
     space.pool("p", 1, json!({"image": guarded("index")})).await?;
-    // A step that says all that it knows, in every form.
+    // A step that prints all its values, in every form.
     let tells = "printf '%s\\n' \"$STEP_TOKEN\"; printf %s \"$STEP_TOKEN\" | base64; \
                  python3 -c 'import os, urllib.parse; print(urllib.parse.quote(os.environ[\"STEP_TOKEN\"]))'";
     let image = json!({"stepsEnvFrom": [{"secretRef": {"name": "steps"}}],

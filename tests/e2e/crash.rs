@@ -1,4 +1,4 @@
-//! What is killed must not lose, double or leak anything.
+//! Processes that are killed must not lose, double or leak anything.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -257,7 +257,7 @@ async fn an_evicted_pod_and_one_whose_first_process_dies_are_replaced() -> Resul
 #[tokio::test]
 async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
     let space = story("task-by-hand").await?;
-    // A controller that starts anew has nothing but the status to believe.
+    // A restarted controller has only the status.
     let _turn = KILLING.read().await;
     space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
     space.pool_ready("p").await?;
@@ -282,7 +282,7 @@ async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
     let lies = json!({"phase": "Pending", "done": "9/9", "attempt": 7, "results": [
         {"rank": 0, "machine": "nowhere", "attempt": 7, "reason": "Succeeded", "logTail": "lies"}]});
     edit("honest", lies).await?;
-    // Ended by decree: nobody waits for it any more, and what it runs is stopped.
+    // Its status was set to ended: it is not waited for any more, and its runs are stopped.
     edit("declared", json!({"phase": "Failed", "reason": "ByHand"})).await?;
     let machine = space.ready_machines("p").await?.remove(0);
     let uid = pod(&space, &machine).await?.uid().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What an agent says of our epoch ends no leader.
+//! An agent's refusal of our epoch does not end a leader.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which process leads, and what users notice of it: the operator is killed and its certificates
+//! Leadership, and its effects on users: the operator is killed and its certificates
 //! vanish while a user follows a log; it runs outside of the cluster; there are two of
 //! it. This disturbs other stories, so it is a test program of its own.
 
@@ -38,7 +38,7 @@ use tokio::{
 /// The operator is one: each story has it to itself.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// Waits until something is so.
+/// Waits until `look` returns a value.
 async fn until<T>(what: &str, seconds: u64, mut look: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {
@@ -116,8 +116,8 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
                 wait_controller_replaced(&cluster.client, old).await?;
             }
             280 => {
-                // All leaves vanish; the next leader makes them anew, and the aggregated API
-                // finds them within half a minute, while it goes on with the leaves it has.
+                // All leaf certificates vanish; the next leader makes new ones, and the aggregated
+                // API finds them within half a minute, while it goes on with the leaves it has.
                 used_before = certificate(&cluster).await?;
                 operator(&cluster, &["delete", "secret", "skyward-certs"]).await?;
                 let old = kill_controller(&cluster.client).await?;
@@ -356,7 +356,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     let why = format!("another installation leads this cluster, in the namespace \"{OPERATOR_NAMESPACE}\"");
     stranger.wait_ready(503, &why).await?;
 
-    // The leader stands still for longer than its Lease lasts, in the middle of a run.
+    // The leader is paused for longer than its Lease lasts, in the middle of a run.
     let source = "while [ ! -e /tmp/go ]; do sleep 0.1; done; echo attempt $SKYWARD_ATTEMPT";
     space
         .task("through", "p", json!({"script": {"source": source}}))

@@ -1,2 +1,2 @@
-//! Stories of users on a real cluster; they are tests, in `main.rs`. Stories that nothing else can
-//! run beside are in `chart.rs`, `leadership.rs` and `operator.rs`.
+//! Tests of user stories on a real cluster, in `main.rs`. Stories that cannot run beside others are
+//! in `chart.rs`, `leadership.rs` and `operator.rs`.

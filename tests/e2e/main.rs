@@ -10,11 +10,11 @@
 //! - [`packages`]: what a Pool's image puts on its machines.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
-//! - [`sweep`]: what belongs to nothing is found and deleted.
+//! - [`sweep`]: orphans are found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
-//! - [`crash`]: what is killed must not lose, double or leak anything.
+//! - [`crash`]: processes that are killed must not lose, double or leak anything.
 //!
-//! Stories that nothing else can run beside are in `chart.rs`, `leadership.rs` and
+//! Stories that cannot run beside others are in `chart.rs`, `leadership.rs` and
 //! `operator.rs`.
 
 mod canary;

@@ -1,5 +1,5 @@
-//! Tasks that misbehave on purpose: the Task says what happened, and the machine, the
-//! agent, the controller and everybody else go on.
+//! Tasks that misbehave on purpose: the Task's status says what happened, and the machine, the
+//! agent, the controller and other Tasks go on.
 
 use serde_json::json;
 use skyward_api::{TaskPhase, TaskStatus};

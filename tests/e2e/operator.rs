@@ -151,7 +151,7 @@ async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_go
         .await?;
     let still = space.api::<Pod>().get(&busy.name_any()).await?;
     assert_eq!(phase(&still), "Running", "a machine with a run waits much longer");
-    // Its run ends while nobody looks.
+    // Its run ends while there is no controller.
     open_gate(&space, &busy).await?;
 
     scaled(&space.cluster, "1").await?;

@@ -1,5 +1,5 @@
-//! What a Pool's `image` puts on its machines. It needs a package index in reach of Pods,
-//! and says so where there is none.
+//! Packages that a Pool's `image` installs on its machines. The tests need a package index in reach
+//! of Pods; without one they print so.
 
 use serde_json::json;
 use skyward_api::{Pool, TaskPhase};
@@ -130,7 +130,7 @@ async fn images_that_cannot_be_prepared_say_which_step_and_why() -> Result {
     space.finish().await
 }
 
-/// Where no index is in reach it is that which fails, in the same way on each machine.
+/// Where no index is in reach, that is the failure, in the same way on each machine.
 #[tokio::test]
 async fn a_package_that_does_not_exist_costs_two_machines_and_its_log_says_why() -> Result {
     let space = story("typo").await?;

@@ -1,4 +1,4 @@
-//! What the operator shows to a client that reaches its Pods, and what it takes from the client.
+//! What the operator shows to a client that reaches its Pods, and what it accepts from the client.
 
 use std::{fs, process::Stdio, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What belongs to nothing is found and deleted, and what belongs to others is not.
+//! Orphaned machines and objects are found and deleted, and those of others are not.
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -35,7 +35,7 @@ fn stray(pod: &Pod, name: &str, cluster: Option<&str>) -> Pod {
     stray
 }
 
-/// Whether an Event tells that this machine was deleted; it may come a moment later.
+/// Whether there is an Event for the deletion of this machine; it may come a moment later.
 async fn told(space: &Space, machine: &str) -> Result<bool> {
     let selector = "--field-selector=reason=OrphanDeleted";
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! What a user can ask a Task to do.
+//! Tasks of all kinds, as users write them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a person sees of it with kubectl, and what a Task sees of itself.
+//! What a user sees with kubectl, and what a Task sees of itself.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt as _;

@@ -1,5 +1,5 @@
-//! What a story that fails leaves behind: its evidence in a file, and nothing on the
-//! cluster, where its Pods would take the room of the stories after it.
+//! Cleanup after a failed story: its evidence is written to a file, and its objects are deleted, so
+//! that its Pods do not take the room of later stories.
 
 use std::{fmt::Write as _, path::PathBuf, process::Command};
 
@@ -78,7 +78,7 @@ fn evidence_file(namespace: &str) -> PathBuf {
     folder.join(format!("story-{namespace}.txt"))
 }
 
-/// What it said, whatever it was.
+/// Its output, whether it failed or not.
 fn kubectl(cluster: &Cluster, args: &[&str]) -> String {
     let output = Command::new(cluster.bin.join("kubectl"))
         .args(args)

@@ -23,15 +23,15 @@ use tokio::sync::oneshot;
 
 use crate::{Cluster, NODE_IMAGE, Result};
 
-/// Where machines are.
+/// The namespace of machines.
 const NAMESPACE: &str = "cloudsim";
 
-/// What machines are made of.
+/// The back end of machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machines {
     /// Pods that one can log in to.
     Pods,
-    /// States in memory: enough for what is about orders alone.
+    /// States in memory: enough for tests of orders alone.
     Memory,
 }
 

@@ -20,7 +20,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output, or an error with everything it said.
+    /// Standard output, or an error with all output.
     pub fn ok(self) -> Result<String> {
         if self.code == Some(0) {
             Ok(self.stdout)
@@ -69,8 +69,8 @@ impl Cluster {
         })
     }
 
-    /// A namespace of its own for one story; deleted when the story ends, after a look at
-    /// it when it failed.
+    /// A namespace of its own for one story; deleted when the story ends, after its evidence was
+    /// saved if it failed.
     pub async fn namespace(&self, story: &str) -> Result<Space> {
         Space::create(self, story).await
     }

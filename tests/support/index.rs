@@ -1,5 +1,5 @@
-//! Where this machine gets Python packages from, so that node Pods can ask there, too.
-//! Nothing of it is written into the project: it is asked for when the tests run.
+//! The package index that this machine uses for Python, so that node Pods can use it, too. It is
+//! determined when the tests run, and not written into the project.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -32,7 +32,7 @@ pub async fn package_index(cluster: &Cluster) -> Result<Option<PackageIndex>> {
         anyhow::Ok(output.ok().ok().map(|text| text.trim().to_owned()))
     };
     let mut environment = settings()?;
-    // Asked for by name, set for pip, written in pip's files; else the one pip has built in.
+    // Named for the tests, set for pip, or written in pip's files; else pip's default.
     let mut named = std::env::var("SKYWARD_TEST_INDEX")
         .ok()
         .or_else(|| environment.get("PIP_INDEX_URL").cloned());

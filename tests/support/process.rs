@@ -62,7 +62,7 @@ pub async fn kill_controller(client: &Client) -> Result<u32> {
             Ok(pid) => anyhow!("kill -9 {pid} failed"),
             Err(error) => error,
         };
-        // It may be between two lives: one that has lost its Lease ends by itself.
+        // It may be restarting: one that has lost its Lease ends by itself.
         if Instant::now() >= deadline {
             return Err(found);
         }
@@ -70,7 +70,7 @@ pub async fn kill_controller(client: &Client) -> Result<u32> {
     }
 }
 
-/// Whether the process was there to be ended.
+/// Sends SIGKILL; returns whether the process existed.
 fn end(pid: u32) -> Result<bool> {
     let pid = pid.to_string();
     let status = std::process::Command::new("kill").args(["-9", &pid]).status()?;

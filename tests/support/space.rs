@@ -1,4 +1,4 @@
-//! One story's namespace: objects in it, and waiting for what becomes of them.
+//! One story's namespace: creates objects in it, and waits for their states.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use crate::{Cluster, Output, Result, cleanup};
 
-/// Longest wait for what a story makes, in seconds. Other stories kill the controller twenty
-/// times meanwhile, and all of it shares two processors: what is late is not wrong.
+/// Longest wait for the objects of a story, in seconds. Other stories kill the controller twenty
+/// times meanwhile, and all of them share two processors: late is not wrong.
 pub const PATIENCE: u64 = 300;
 
 /// One story's namespace. A story that ends otherwise than by [`Space::finish`] has
@@ -284,7 +284,7 @@ impl Space {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         let mut last = None;
         while Instant::now() < deadline {
-            // An API server that is busy refuses now and then: what it says at last counts.
+            // A busy API server refuses now and then: its last answer counts.
             match self.api::<K>().get_opt(name).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(object)) => last = Some(Ok(object)),

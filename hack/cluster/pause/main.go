@@ -1,5 +1,5 @@
-// The process that holds a Pod's namespaces open. It sleeps until it is told to
-// leave, and collects the children that a Pod with a shared process namespace
+// The process that holds a Pod's namespaces open. It sleeps until it is signalled to
+// end, and collects the children that a Pod with a shared process namespace
 // leaves to process 1.
 package main
 

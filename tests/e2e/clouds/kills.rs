@@ -1,6 +1,6 @@
-//! The controller is killed with SIGKILL when a cloud has done what it was asked and has not
-//! answered yet: between the effect and its record. One kill hits all clouds that are
-//! asked about the same time.
+//! The controller is killed with SIGKILL when a cloud has carried out a request and has not
+//! answered yet: between the effect and its record. One kill hits all clouds that are asked about
+//! the same time.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ enum Effect {
 }
 
 impl Effect {
-    /// The call that does it, where the cloud has such.
+    /// The call with this effect, if the cloud has one.
     fn call(self, cloud: &str) -> Option<&'static str> {
         match (self, cloud) {
             (Self::MachineOrdered, _) => Some("create"),

@@ -1,4 +1,4 @@
-//! The life of machines at each cloud: as the samples have it, and cut short by the cloud.
+//! The life of machines at each cloud: by the samples, and ended early by the cloud.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -27,7 +27,7 @@ fn sample(cloud: &str) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// What a person does with a sample: fills its Secret in and applies it.
+/// Fills in the Secret of a sample and applies it, as a user does.
 async fn apply_sample(story: &Story) -> Result {
     let mut kinds = Vec::new();
     for mut object in sample(story.customer.cloud)? {
@@ -65,7 +65,7 @@ fn decimal(text: &str) -> Decimal {
     text.parse().unwrap_or_default()
 }
 
-/// Seconds between two looks at a machine that ends, and what those take on a busy machine.
+/// Seconds between two looks at a machine that ends, including their time on a busy machine.
 const LOOK: i64 = 5 + 7;
 
 /// Waits until a Provider counts so many machines.
@@ -194,7 +194,7 @@ async fn the_sample_of_aws_runs_and_leaves_nothing() -> Result {
 /// Ends at its second attempt alone: the first is under way when its machine is taken.
 const TWICE: &str = "if [ \"$SKYWARD_ATTEMPT\" = 1 ]; then sleep 3000; fi; echo attempt $SKYWARD_ATTEMPT";
 
-/// A spot machine is taken back in mid-run: the cloud's notice or its end is seen, another
+/// A spot machine is reclaimed in mid-run: the cloud's notice or its end is seen, another
 /// machine is ordered, and the run that was lost runs there once more.
 async fn reclaim_story(cloud: &'static str) -> Result {
     let story = story("spot", cloud).await?;

@@ -122,7 +122,7 @@ impl Customer {
         space.provider(self.cloud, whole).await
     }
 
-    /// What becomes of its credentials at the cloud.
+    /// Sets the state of its credentials at the cloud.
     fn set_credentials(&self, state: CredentialState) {
         self.sim.world(|world| {
             let account = world.accounts.get_mut(&self.account);
@@ -132,7 +132,7 @@ impl Customer {
         });
     }
 
-    /// What is billed now.
+    /// The machines that are billed now.
     fn billed(&self) -> Vec<String> {
         self.sim.meter(|meter| {
             let ours = meter
@@ -144,7 +144,7 @@ impl Customer {
         })
     }
 
-    /// What is there besides machines.
+    /// The resources besides machines.
     fn leftovers(&self) -> Vec<String> {
         self.sim.meter(|meter| {
             let left = meter.leftovers(&self.account);
@@ -170,8 +170,7 @@ impl Customer {
         }
     }
 
-    /// Requests of this account that the description does not allow would be anybody's:
-    /// they fail every story.
+    /// Violations of the description cannot be assigned to an account: they fail every story.
     fn no_complaints(&self) -> Result {
         let (violations, mistakes) = (self.sim.violations(), self.sim.mistakes());
         ensure!(violations.is_empty(), "{}: {violations:#?}", self.cloud);
@@ -209,7 +208,8 @@ impl Story {
         self.customer.nothing_left(5).await
     }
 
-    /// Ends: no trace at the cloud, and no complaint about what was asked.
+    /// Ends the story: asserts that nothing is left at the cloud, and that there are no complaints
+    /// about requests.
     async fn finish(self) -> Result {
         self.customer.nothing_left(5).await?;
         self.customer.no_complaints()?;
@@ -230,7 +230,7 @@ async fn provider(space: &Space, name: &str) -> Result<Provider> {
         .await?)
 }
 
-/// Waits until a condition of a Provider has that reason; answers with its message.
+/// Waits until a condition of a Provider has that reason; returns its message.
 async fn provider_says(space: &Space, name: &str, type_: &str, reason: &str) -> Result<String> {
     let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     loop {

@@ -1,4 +1,4 @@
-//! What people allow to be spent, and to be set: budgets, limits, overridable settings.
+//! Limits that users set: budgets, limits of a month, overridable settings.
 
 use anyhow::ensure;
 use kube::ResourceExt as _;

@@ -1,5 +1,5 @@
-//! A cluster that remembers less than its machines: as after a restore of etcd, records of
-//! machines and what their Pool has counted are gone, and the machines are not.
+//! A cluster without the records of its machines: as after a restore of etcd, records of machines
+//! and the counters of their Pool are lost, and the machines still run.
 
 use anyhow::ensure;
 use kube::{Api, ResourceExt as _, api::Patch};

@@ -1,4 +1,4 @@
-//! What clouds refuse, and what people get wrong.
+//! Refusals of clouds, and mistakes of users.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart(
     let name = customer
         .provider(space, json!({"refreshInterval": "10s"}))
         .await?;
-    // A Secret that is not there is another matter than one that the cloud refuses.
+    // A missing Secret has another reason than one that the cloud refuses.
     let absent =
         json!({"spec": {"credentialsSecretRef": {"name": format!("{}-absent", space.name)}}}).to_string();
     let present =
@@ -51,7 +51,7 @@ async fn wrong_credentials_say_what_to_do_and_right_ones_work_without_a_restart(
     space.task("before", "p", json!({"command": ["true"]})).await?;
     ensure!(phase(space.task_ended("before").await?) == Some(TaskPhase::Succeeded));
 
-    // Taken back at the cloud: what runs goes on, and nothing is judged gone.
+    // Revoked at the cloud: running Tasks go on, and no machine is taken for gone.
     customer.set_credentials(CredentialState::Revoked);
     provider_says(space, &name, "Ready", "CredentialsRefused").await?;
     let machine = space
