@@ -24,6 +24,6 @@ pub mod pool;
 pub mod provider;
 pub mod records;
 pub mod restore;
-#[cfg(test)]
-mod snapshots;
 pub mod task;
+#[cfg(test)]
+mod tests;

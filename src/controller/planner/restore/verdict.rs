@@ -286,7 +286,7 @@ fn message(
     parts.extend(epoch.map(|epoch| format!("A machine proves epoch {epoch}, which is above ours.")));
     // Before the ids, so that it is not cut off a long message.
     parts.push(format!(
-        "Decide with the annotation {}=Adopt@{digest} (keep the machines without a record) or End@{digest} (end them); if nobody decides until {ends_at:.0}, they are ended. See docs/disaster-recovery.md",
+        "Decide with the annotation {}=Adopt@{digest} (keep the machines without a record) or End@{digest} (end them); if nobody decides until {ends_at:.0}, they are ended. See docs/disaster-recovery.md.",
         labels::AFTER_RESTORE
     ));
     if !waiting.is_empty() {

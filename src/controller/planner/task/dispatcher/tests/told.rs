@@ -1,10 +1,12 @@
 //! Lives of Tasks as text: what is written into their status, what is started and stopped, and the
-//! Events. `snapshots/mod.rs` says where the texts are and how they are written anew.
+//! Events. `tests/mod.rs` of the crate says where the texts are and how they are written anew.
+
+use std::fmt::Write as _;
 
 use super::{world::World, *};
 use crate::{
-    snapshots::{Block, tells},
     task::model::PoolView,
+    tests::{Block, tells},
 };
 
 const START: i64 = 1_000_000;
@@ -21,6 +23,8 @@ impl World {
                 uid, name, status, ..
             } => {
                 block.status(&self.status(uid), &**status);
+                // Each write stands for itself.
+                self.story.as_mut().unwrap().0.clear();
                 Some(name)
             }
             Effect::Publish { name, event, .. } => {
@@ -107,7 +111,7 @@ impl World {
             return;
         };
         if last != heading {
-            story.push_str(&format!("\n{heading}\n"));
+            write!(story, "\n{heading}\n").unwrap();
             heading.clone_into(last);
         }
         story.push_str(&block.text());
