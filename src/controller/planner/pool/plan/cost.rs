@@ -93,13 +93,14 @@ pub(crate) fn announce(draft: &mut Draft<'_>) {
     let all = settled(&cost);
     let since = cost.since.as_ref().map_or(pool.created_at, |time| time.0);
     let parts = format!(
-        ": {} on the spot market, {} on demand; {}",
+        ": {} on the spot market, {} on demand{}",
         shown(all.spot),
         shown(all.on_demand),
         match all.savings {
+            saved if saved.is_zero() => String::new(),
             saved if saved.is_sign_negative() =>
-                format!("on demand it would have been {} USD less", shown(-saved)),
-            saved => format!("on demand it would have been {} USD more", shown(saved)),
+                format!("; on demand it would have been {} USD less", shown(-saved)),
+            saved => format!("; on demand it would have been {} USD more", shown(saved)),
         }
     );
     let note = format!(

@@ -122,7 +122,12 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
         let ready = NewCondition::new(READY, false, block.reason, block.message.clone());
         let stalled = NewCondition::new(STALLED, true, block.reason, block.message.clone());
-        return vec![ready, stalled];
+        let mut conditions = vec![ready, stalled];
+        if exist > 0 {
+            let message = format!("{exist} machines are being returned.");
+            conditions.push(NewCondition::new(RECONCILING, true, block.reason, message));
+        }
+        return conditions;
     }
     if wanted == 0 {
         let (why, what) = if draft.is_suspended() {
