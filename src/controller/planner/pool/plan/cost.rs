@@ -62,7 +62,9 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
     cost.spot = exact(settled.spot);
     cost.on_demand = exact(settled.on_demand);
     cost.savings_vs_on_demand = exact(settled.savings);
-    cost.since.get_or_insert(Time(draft.now));
+    let bills = seen.machines.iter().filter_map(|machine| machine.bill.as_ref());
+    let first = bills.map(|bill| bill.since).min();
+    cost.since.get_or_insert(Time(first.unwrap_or(draft.now)));
     draft.status.cost = Some(cost);
     draft.spent = spent;
 }
