@@ -190,7 +190,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     let unknown = matches!(seen.provider, LookupOutcome::Unknown(_)) && !removed;
     if lost >= patience && !unknown {
         let message = format!(
-            "The connection is lost since {} s: {error}. It is replaced.",
+            "The connection has been lost for {} s: {error}. The machine is replaced.",
             lost.as_secs()
         );
         found.failure = Some((reason::MACHINE_LOST, message));

@@ -194,10 +194,15 @@ fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
 fn too_early(seen: &Observed, now: Timestamp) -> Option<Hold> {
     let at = seen.order_not_before.filter(|at| now < *at)?;
     let mut conditions = seen.machine.status.conditions.iter();
-    let refused = conditions
-        .find(|c| c.type_ == skyward_api::condition::READY && c.reason == reason::ORDER_REFUSED)
-        .map(|c| (reason::ORDER_REFUSED, c.message.clone()));
-    Some(Hold::Waits("it is too early to order it again", at, refused))
+    let ready = conditions.find(|c| c.type_ == skyward_api::condition::READY);
+    let said = ready.and_then(|ready| {
+        let mut reasons = [reason::ORDER_REFUSED, reason::ORDERED].into_iter();
+        Some((
+            reasons.find(|known| ready.reason == *known)?,
+            ready.message.clone(),
+        ))
+    });
+    Some(Hold::Waits("it is too early to order it again", at, said))
 }
 
 /// Without a token a second order may make a second machine: the first is found in a list only, and
@@ -287,7 +292,10 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
             ));
         }
         ProviderPhase::Stopped(why) => {
-            found.failure = Some((reason::MACHINE_LOST, format!("It halted: {why}. It is replaced.")));
+            found.failure = Some((
+                reason::MACHINE_LOST,
+                format!("The machine halted: {why}. It is replaced."),
+            ));
         }
     }
 }

@@ -62,7 +62,9 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
     cost.spot = exact(settled.spot);
     cost.on_demand = exact(settled.on_demand);
     cost.savings_vs_on_demand = exact(settled.savings);
-    cost.since.get_or_insert(Time(draft.now));
+    let bills = seen.machines.iter().filter_map(|machine| machine.bill.as_ref());
+    let first = bills.map(|bill| bill.since).min();
+    cost.since.get_or_insert(Time(first.unwrap_or(draft.now)));
     draft.status.cost = Some(cost);
     draft.spent = spent;
 }
@@ -93,13 +95,14 @@ pub(crate) fn announce(draft: &mut Draft<'_>) {
     let all = settled(&cost);
     let since = cost.since.as_ref().map_or(pool.created_at, |time| time.0);
     let parts = format!(
-        ": {} on the spot market, {} on demand; {}",
+        ": {} on the spot market, {} on demand{}",
         shown(all.spot),
         shown(all.on_demand),
         match all.savings {
+            saved if saved.is_zero() => String::new(),
             saved if saved.is_sign_negative() =>
-                format!("on demand it would have been {} USD less", shown(-saved)),
-            saved => format!("on demand it would have been {} USD more", shown(saved)),
+                format!("; on demand it would have been {} USD less", shown(-saved)),
+            saved => format!("; on demand it would have been {} USD more", shown(saved)),
         }
     );
     let note = format!(

@@ -223,7 +223,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
                 reason::PROVISIONING_FAILED
             },
             message: format!(
-                "{attempts} of {allowed} tries failed: so many machines in a row. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
+                "{attempts} of at most {allowed} tries in a row failed. Correct the cause and change the Pool, or wait: it is tried again an hour after the last failure. {MARKER}{what}"
             ),
             stalled: true,
         });
@@ -240,7 +240,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
             draft.block(Block {
                 reason: reason::PROVISIONING,
                 message: format!(
-                    "{attempts} of {allowed} tries failed: so many machines in a row. Another one is ordered soon. {MARKER}{what}"
+                    "{attempts} of at most {allowed} tries in a row failed. Another one is ordered soon. {MARKER}{what}"
                 ),
                 stalled: false,
             });

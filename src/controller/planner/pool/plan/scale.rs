@@ -153,9 +153,11 @@ fn shrink(draft: &mut Draft<'_>, mut surplus: u32) {
             surplus -= 1;
         }
     }
-    draft.because(format!(
-        "{surplus} machines too many stay for now; of {unknown} it is not known whether they are idle"
-    ));
+    if surplus > 0 {
+        draft.because(format!(
+            "{surplus} machines too many stay for now; whether {unknown} of them are idle is not known"
+        ));
+    }
 }
 
 fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {

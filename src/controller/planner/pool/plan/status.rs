@@ -122,7 +122,12 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
         let ready = NewCondition::new(READY, false, block.reason, block.message.clone());
         let stalled = NewCondition::new(STALLED, true, block.reason, block.message.clone());
-        return vec![ready, stalled];
+        let mut conditions = vec![ready, stalled];
+        if exist > 0 {
+            let message = format!("{exist} machines are being returned.");
+            conditions.push(NewCondition::new(RECONCILING, true, block.reason, message));
+        }
+        return conditions;
     }
     if wanted == 0 {
         let (why, what) = if draft.is_suspended() {
@@ -177,12 +182,23 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     let on_their_way = exist > ready || !draft.ordered.is_empty();
     if !settled && (stalled.is_none() || on_their_way) {
         let (why, message) = if outdated > 0 || exist > wanted {
+            let older = match outdated {
+                0 => String::new(),
+                _ => format!(" ({outdated} of an older spec)"),
+            };
             (
                 reason::REPLACING_MACHINES,
-                format!("{outdated} machines of an older spec, {exist} of {wanted} machines exist."),
+                format!("{exist} machines exist{older}, {wanted} wanted."),
             )
         } else if let Some(block) = blocked.filter(|block| !block.stalled) {
             (block.reason, block.message.clone())
+        } else if let lost @ 1.. = connections_lost(draft) {
+            (
+                reason::CONNECTION_LOST,
+                format!(
+                    "The connection to {lost} of {exist} machines is lost and dialled again; runs there go on."
+                ),
+            )
         } else if provisioned >= wanted {
             (
                 reason::BOOTSTRAPPING,
@@ -244,6 +260,15 @@ fn settled(mut conditions: Vec<NewCondition>) -> Vec<NewCondition> {
         conditions.push(NewCondition::new(RECONCILING, false, ready.reason, message));
     }
     conditions
+}
+
+/// How many machines took runs and cannot be reached now.
+fn connections_lost(draft: &Draft<'_>) -> usize {
+    let is_lost = |machine: &&MachineFacts| {
+        let concern = machine.concern.as_ref();
+        concern.is_some_and(|(why, _)| why == reason::CONNECTION_LOST)
+    };
+    draft.live().filter(is_lost).count()
 }
 
 /// A machine whose order is refused as it is: the order is tried again, but somebody must act.
