@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the tools that a machine must have before anything else can be installed: prints one
-# line for each that is missing, with the remedy, and nothing when all are there.
+# line for each thing that is missing, with the remedy, and nothing when all are there.
 # --compiler: for what is only compiled. --no-root: for what needs no cluster. --lint: what the
 # lints need, too.
 set -euo pipefail
@@ -38,5 +38,14 @@ if [[ " $* " == *" --lint "* ]] && command -v cargo >/dev/null; then
 fi
 [[ " $* " == *" --no-root "* ]] || [ "$(id -u)" = 0 ] ||
   lacks "you are not root: the local cluster makes containers, a bridge and firewall rules, and the node image a root file system; run this with sudo"
+# The result store of the local cluster is on this disk, and keeps a tenth of its disk free.
+if [[ " $* " != *" --no-root "* ]]; then
+  cache=$(realpath -m "${SKYWARD_CACHE:-${HOME:-/root}/.cache/skyward}")
+  disk=$cache
+  until [ -e "$disk" ]; do disk=$(dirname "$disk"); done
+  used=$(df --output=pcent "$disk" | tail -n 1 | tr -dc 0-9)
+  ((${used:-0} < 88)) ||
+    lacks "the disk of $cache is $used % full, and the operator stores no results where less than a tenth is free: free some of it ('rm -r $cache' takes all that was built and downloaded), or set SKYWARD_CACHE to a folder on another disk"
+fi
 [ "$(uname -s)" = Linux ] || lacks "this is $(uname -s): the local cluster needs Linux; give a cluster instead: make demo KUBECONFIG=… REGISTRY=…"
 exit $missing

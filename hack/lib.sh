@@ -42,6 +42,8 @@ CHECKOUT=$CARGO_TARGET_DIR/.checkout
 if [ "$(cat "$CHECKOUT" 2>/dev/null)" != "$SKYWARD_ROOT" ]; then
   mkdir -p "$CARGO_TARGET_DIR"
   find "$SKYWARD_ROOT" -name .git -prune -o -type f -exec touch -c {} +
+  # What cargo keeps for the next change of the other clone grows to tens of gigabytes.
+  rm -rf "$CARGO_TARGET_DIR"/*/incremental
   printf '%s\n' "$SKYWARD_ROOT" >"$CHECKOUT"
 fi
 

@@ -210,7 +210,7 @@ pack_chart() {
   named charts/skyward/values.yaml >"$work/chart/skyward/values.yaml"
   "$SKYWARD_BIN_DIR/helm" package "$work/chart/skyward" --destination "$work/chart" >"$work/helm.out" || die "$(cat "$work/helm.out")"
   mkdir "$work/chart/unpacked"
-  tar -xzf "$work/chart/skyward-$VERSION.tgz" -C "$work/chart/unpacked"
+  tar -xzmf "$work/chart/skyward-$VERSION.tgz" -C "$work/chart/unpacked"
   archive "$to/skyward-$VERSION.tgz" "$work/chart/unpacked" skyward
 }
 

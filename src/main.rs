@@ -17,6 +17,7 @@ use kube::{Api, Client, client::ClientBuilder};
 use skyward_api::Duration as Lasting;
 use skyward_controller::{
     config::{Config, PodNetwork},
+    deadline::Deadline,
     leadership::fence::{Fence, Fencing},
     metrics::Metrics,
     runtime::{self, Parts},
@@ -201,21 +202,11 @@ fn init_logs(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("info,kube_client=warn,kube_runtime=warn,russh=warn,tower=warn"));
     let registry = tracing_subscriber::registry().with(filter);
+    let layer = fmt::layer().with_writer(std::io::stderr);
     match format {
-        LogFormat::Json => registry
-            .with(
-                fmt::layer()
-                    .json()
-                    .flatten_event(true)
-                    .with_writer(std::io::stderr),
-            )
-            .init(),
+        LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
         LogFormat::Pretty => registry
-            .with(
-                fmt::layer()
-                    .with_ansi(std::io::stderr().is_terminal())
-                    .with_writer(std::io::stderr),
-            )
+            .with(layer.with_ansi(std::io::stderr().is_terminal()))
             .init(),
     }
 }
@@ -257,6 +248,7 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
     let fence = Fence::default();
     let client = ClientBuilder::try_from(cluster_config)
         .context(UNUSABLE)?
+        .with_layer(&Deadline)
         .with_layer(&Fencing(fence.clone()))
         .build();
     let unnamed_cluster = tokio::select! {
@@ -269,13 +261,15 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         .unwrap_or_else(|| unnamed_cluster.clone());
     let metrics = Arc::new(Metrics::default());
     let options = skyward_providers::Options {
-        cluster: cluster.clone(),
-        node_image: config.node_image.clone(),
-        pod_network: match config.pod_network {
-            PodNetwork::Direct => container::PodNetwork::Direct,
-            PodNetwork::PortForward => container::PodNetwork::PortForward,
+        containers: container::Options {
+            cluster: cluster.clone(),
+            node_image: config.node_image.clone(),
+            pod_network: match config.pod_network {
+                PodNetwork::Direct => container::PodNetwork::Direct,
+                PodNetwork::PortForward => container::PodNetwork::PortForward,
+            },
+            namespaces: config.namespaces.iter().cloned().collect(),
         },
-        namespaces: config.namespaces.iter().cloned().collect(),
         endpoints: Endpoints::new(flags.endpoints.clone()),
         sink: Some(Arc::new(Sink(metrics.clone()))),
         fence: fence.clone(),

@@ -35,13 +35,6 @@ impl Stream {
             Self::Stderr => b'e',
         }
     }
-
-    const fn index(self) -> usize {
-        match self {
-            Self::Stdout => 0,
-            Self::Stderr => 1,
-        }
-    }
 }
 
 /// Turns bytes as they are read from the two pipes into records. The encoder holds back an
@@ -60,7 +53,7 @@ impl Encoder {
 
     /// Appends the records of `bytes` to `out`.
     pub fn push(&mut self, stream: Stream, mut bytes: &[u8], unix_ms: u64, out: &mut Vec<u8>) {
-        let held = &mut self.held[stream.index()];
+        let held = &mut self.held[stream as usize];
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
             if held.is_empty() && line.len() <= MAX_CONTENT {
@@ -84,7 +77,7 @@ impl Encoder {
     /// bar, or no more output may come.
     pub fn flush(&mut self, unix_ms: u64, out: &mut Vec<u8>) {
         for stream in [Stream::Stdout, Stream::Stderr] {
-            let held = &mut self.held[stream.index()];
+            let held = &mut self.held[stream as usize];
             if !held.is_empty() {
                 write_record(out, unix_ms, stream, b'P', held);
                 held.clear();

@@ -147,6 +147,12 @@ pub mod reason {
     pub const ORDER_REFUSED: &str = "OrderRefused";
     /// Machine: no capacity or no room for it.
     pub const NO_CAPACITY: &str = "NoCapacity";
+    /// Machine: a quota of the account is used up.
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// Machine: the account cannot pay.
+    pub const NO_CREDIT: &str = "NoCredit";
+    /// The reasons of a machine that its account cannot get now, and another account perhaps can.
+    pub const SHORTAGES: [&str; 3] = [NO_CAPACITY, QUOTA_EXCEEDED, NO_CREDIT];
     /// Machine: it was recorded under terms that hold no longer, and was not ordered.
     pub const ORDER_WITHDRAWN: &str = "OrderWithdrawn";
     /// Machine: its provider names a price above the most that was recorded; it is ended.
@@ -270,6 +276,16 @@ pub fn apply(
             }
         })
         .collect()
+}
+
+/// Puts one condition into a list, in the place of the condition of its type.
+pub fn set(conditions: &mut Vec<Condition>, new: NewCondition, generation: Option<i64>, now: Timestamp) {
+    for new in apply(conditions, &[new], generation, now) {
+        match conditions.iter_mut().find(|c| c.type_ == new.type_) {
+            Some(old) => *old = new,
+            None => conditions.push(new),
+        }
+    }
 }
 
 /// The condition of that type, if present.

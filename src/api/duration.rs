@@ -15,6 +15,9 @@ pub struct Duration(pub String);
 pub const PATTERN: &str =
     r"^([0-9]{1,9}(\.[0-9]{1,3})?(ms|s)|[0-9]{1,7}(\.[0-9]{1,3})?m|[0-9]{1,6}(\.[0-9]{1,3})?h)+$";
 
+/// Units and their seconds; `ms` before `m`, which begins it.
+const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
 impl Duration {
     /// The value; `None` when the text is not a duration (admission refuses it, so only an object
     /// from before a stricter rule has one).
@@ -28,19 +31,9 @@ impl Duration {
             let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
             let number: f64 = rest.get(..end)?.parse().ok()?;
             rest = rest.get(end..)?;
-            let (unit, seconds) = if rest.starts_with("ms") {
-                (2, 0.001)
-            } else if rest.starts_with('s') {
-                (1, 1.0)
-            } else if rest.starts_with('m') {
-                (1, 60.0)
-            } else if rest.starts_with('h') {
-                (1, 3600.0)
-            } else {
-                return None;
-            };
+            let (unit, seconds) = UNITS.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
             total += number * seconds;
-            rest = rest.get(unit..)?;
+            rest = rest.get(unit.len()..)?;
         }
         std::time::Duration::try_from_secs_f64(total).ok()
     }

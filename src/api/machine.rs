@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use skyward_core::{diagnosis::Cause as BootstrapCause, offer::Market};
 
 use crate::{
     duration::Duration,
@@ -151,19 +152,9 @@ pub struct MachineSpec {
     pub template_hash: String,
 }
 
-/// A market of a cloud.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
-pub enum Market {
-    /// Kept until we return it.
-    OnDemand,
-    /// May be reclaimed by the cloud.
-    Spot,
-}
-
 /// Where a machine is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum MachinePhase {
     /// Recorded, and ordered.
     #[default]
@@ -321,14 +312,4 @@ impl BootstrapFailure {
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.step, &self.ended, &self.pattern) == (&other.step, &other.ended, &other.pattern)
     }
-}
-
-/// What a step of a bootstrap failed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
-pub enum BootstrapCause {
-    /// A certificate that the machine does not trust.
-    Certificates,
-    /// A server that the machine does not reach.
-    Unreachable,
 }

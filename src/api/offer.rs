@@ -3,6 +3,7 @@
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use skyward_core::offer::{Architecture, Availability};
 
 use crate::shared::{Count, Cpu, FormFactor, Size};
 
@@ -117,39 +118,4 @@ pub struct OfferedAccelerator {
     /// How each is built in, where the provider says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form_factor: Option<FormFactor>,
-}
-
-/// Architecture of a machine's CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
-pub enum Architecture {
-    /// AMD64.
-    // The other word stands in records that are older than the settled names.
-    #[serde(rename = "amd64", alias = "x86_64")]
-    Amd64,
-    /// AArch64.
-    #[serde(rename = "arm64")]
-    Arm64,
-}
-
-impl Architecture {
-    /// As in the API, and as Kubernetes writes it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
-}
-
-/// Whether an Offer is available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
-pub enum Availability {
-    /// It is available.
-    Yes,
-    /// It is not available.
-    No,
-    /// The provider does not say.
-    Unknown,
 }

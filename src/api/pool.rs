@@ -250,7 +250,7 @@ pub struct Candidate {
 
 /// How candidates are ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum Selection {
     // The other words stand in Pools that are older than the settled names.
     /// The lowest price of all.
@@ -267,7 +267,7 @@ pub enum Selection {
 
 /// On which market machines are rented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum Allocation {
     // The other words stand in Pools that are older than the settled names.
     /// Only the spot market.
@@ -287,7 +287,7 @@ pub enum Allocation {
 
 /// Whether machines of a Pool must reach each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum Topology {
     /// Machines must reach each other.
     #[default]
@@ -473,7 +473,7 @@ pub struct Timeouts {
 
 /// Where a Pool is in its life; derived from its conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum PoolPhase {
     /// Not looked at yet.
     #[default]

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use skyward_core::provider::SelfStop;
 
 use crate::{
     duration::Duration,
@@ -127,7 +128,7 @@ pub const CONTAINER: &str = "container";
 
 /// Which host keys of machines are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum HostKeyPolicy {
     /// Pin the first key that a machine shows when no verified channel tells it.
     TrustOnFirstUse,
@@ -250,7 +251,7 @@ pub struct ContainerSettings {
 
 /// When an image is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum PullPolicy {
     /// At each start.
     Always,
@@ -273,7 +274,7 @@ impl PullPolicy {
 
 /// Rights of a Pod of the Container provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum SecurityProfile {
     /// Root inside the Pod, with the container runtime's ordinary capabilities.
     Default,
@@ -417,7 +418,7 @@ impl RestoreDecision {
 
 /// What happens to machines that a restored cluster does not remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum AfterRestore {
     /// The machines are kept: they stop themselves when their work is over.
     Adopt,
@@ -474,16 +475,4 @@ pub struct ProviderCost {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10000), inner(length(max = 64)))]
     pub counted: Vec<String>,
-}
-
-/// What becomes of the bill when a machine stops itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
-pub enum SelfStop {
-    /// Nothing is billed any more.
-    EndsBilling,
-    /// A part of the machine, such as its disk, is billed on.
-    Partial,
-    /// The whole machine is billed on.
-    None,
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
+pub use skyward_core::accelerator::FormFactor;
 
 use crate::written::{self, written};
 
@@ -42,32 +43,6 @@ impl Accelerator {
     /// Least memory of each, as [`Size::card_gb`] reads it.
     pub fn memory_gb(&self) -> Option<f64> {
         self.memory.as_ref().and_then(Size::card_gb)
-    }
-}
-
-/// How an accelerator is built into its machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
-pub enum FormFactor {
-    /// A module on a board with NVLink between all of them.
-    #[serde(rename = "SXM")]
-    Sxm,
-    /// A card.
-    #[serde(rename = "PCIe")]
-    Pcie,
-    /// A card with an NVLink bridge to its neighbour.
-    #[serde(rename = "NVL")]
-    Nvl,
-}
-
-impl FormFactor {
-    /// As in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Sxm => "SXM",
-            Self::Pcie => "PCIe",
-            Self::Nvl => "NVL",
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Task: work for a Pool of the same namespace.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -141,7 +141,7 @@ pub struct Script {
 /// The interpreter of a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum Interpreter {
     /// Bash; it stops at the first error only if the script says `set -e`.
     #[default]
@@ -188,7 +188,7 @@ pub struct Retries {
 
 /// Where a Task is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = crate::crd::explain_variants)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum TaskPhase {
     /// The Task waits; the condition `Scheduled` says for what.
     #[default]
@@ -253,7 +253,7 @@ pub struct TaskStatus {
     /// Where each rank of this attempt runs, in order of rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512))]
-    pub placed: Vec<Placed>,
+    pub placed: Vec<SlotAttempt>,
     /// When this attempt was placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
@@ -286,18 +286,24 @@ pub struct TaskStatus {
 }
 
 /// The Machine that a rank runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Placed {
+pub struct SlotAttempt {
     /// Number of its slot in the Pool.
     pub slot: u32,
     /// Which try to fill that slot.
     pub attempt: u32,
 }
 
+impl fmt::Display for SlotAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.attempt)
+    }
+}
+
 // A Task that was placed before the names of the resources were settled has `slot.attempt`: it is
 // read, or an upgrade would lose the run.
-impl<'de> Deserialize<'de> for Placed {
+impl<'de> Deserialize<'de> for SlotAttempt {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]

@@ -8,7 +8,7 @@ use crate::{
     Machine, Offer, Pool, Task,
     offer::Architecture,
     pool::{Allocation, Selection},
-    task::{Placed, Placement},
+    task::{Placement, SlotAttempt},
 };
 
 #[test]
@@ -73,8 +73,8 @@ fn a_pool_and_a_task_that_runs_are_read() {
     assert_eq!(
         placed,
         [
-            Placed { slot: 0, attempt: 1 },
-            Placed {
+            SlotAttempt { slot: 0, attempt: 1 },
+            SlotAttempt {
                 slot: 12,
                 attempt: 34
             }
@@ -87,7 +87,7 @@ fn a_pool_and_a_task_that_runs_are_read() {
     );
     for wrong in [json!("0"), json!("a.b"), json!({ "slot": 1 }), json!(7)] {
         assert!(
-            serde_json::from_value::<Placed>(wrong.clone()).is_err(),
+            serde_json::from_value::<SlotAttempt>(wrong.clone()).is_err(),
             "{wrong}"
         );
     }

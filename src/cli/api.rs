@@ -115,26 +115,12 @@ impl Cluster {
         }
     }
 
-    /// Streams a subresource of a Task: `log` or `result`.
+    /// Streams a subresource, with its query: `log` of `tasks` and `machines`, `result` of `tasks`.
     pub(crate) async fn stream(
-        &self,
-        name: &str,
-        subresource: &str,
-        query: &str,
-    ) -> Result<impl AsyncBufRead + use<>, Failure> {
-        self.read("tasks", name, &format!("{subresource}?{query}")).await
-    }
-
-    /// Streams the output of a Machine's bootstrap.
-    pub(crate) async fn machine_log(&self, name: &str) -> Result<impl AsyncBufRead + use<>, Failure> {
-        self.read("machines", name, "log").await
-    }
-
-    async fn read(
         &self,
         resource: &str,
         name: &str,
-        rest: &str,
+        subresource: &str,
     ) -> Result<impl AsyncBufRead + use<>, Failure> {
         // The name becomes part of a path.
         if name.is_empty()
@@ -145,7 +131,7 @@ impl Cluster {
             return Err(Failure::Lasting(anyhow!("{name:?} is not a name of {resource}")));
         }
         let path = format!(
-            "/apis/{GROUP}/{VERSION}/namespaces/{}/{resource}/{name}/{rest}",
+            "/apis/{GROUP}/{VERSION}/namespaces/{}/{resource}/{name}/{subresource}",
             self.namespace
         );
         let request = Request::get(path)

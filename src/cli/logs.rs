@@ -71,34 +71,23 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Prints the logs.
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
-    let Arguments {
-        targets,
-        follow,
-        max_log_requests,
-        tail,
-        since,
-        since_time,
-        rank,
-        attempt,
-        timestamps,
-    } = arguments;
-    let since = since.map(|since| {
+    let since = arguments.since.map(|since| {
         let since = SignedDuration::try_from(since).unwrap_or(SignedDuration::MAX);
         Timestamp::now().saturating_sub(since).unwrap_or(Timestamp::MIN)
     });
     let options = LogOptions {
-        follow,
+        follow: arguments.follow,
         // As in kubectl, -1 is everything.
-        tail_lines: tail.and_then(|lines| u64::try_from(lines).ok()),
-        since: since.or(since_time),
-        rank,
-        attempt,
-        timestamps,
+        tail_lines: arguments.tail.and_then(|lines| u64::try_from(lines).ok()),
+        since: since.or(arguments.since_time),
+        rank: arguments.rank,
+        attempt: arguments.attempt,
+        timestamps: arguments.timestamps,
         format: Format::Records,
         ..LogOptions::default()
     };
-    let targets = targets.find(cluster).await?;
-    may_be_read(&targets, &options, max_log_requests)?;
+    let targets = arguments.targets.find(cluster).await?;
+    may_be_read(&targets, &options, arguments.max_log_requests)?;
     let (paper, several) = (Paper::default(), targets.len() > 1);
     let read = |(number, target): (usize, Target)| {
         let sheet = Sheet {
@@ -122,7 +111,7 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
             }
         }
     };
-    let at_once = if follow { targets.len() } else { 1 };
+    let at_once = if options.follow { targets.len() } else { 1 };
     let codes: Vec<ExitCode> = futures::stream::iter(targets.into_iter().enumerate())
         .map(read)
         .buffered(at_once)
@@ -141,20 +130,13 @@ pub(crate) fn worst(codes: Vec<ExitCode>) -> ExitCode {
 fn may_be_read(targets: &[Target], options: &LogOptions, most: usize) -> Result<()> {
     let machine = targets.iter().find(|target| matches!(target, Target::Machine(_)));
     if let Some(machine) = machine {
-        let LogOptions {
-            follow,
-            since,
-            rank,
-            attempt,
-            timestamps,
-            ..
-        } = options;
-        if *follow {
+        if options.follow {
             return Err(anyhow!(
                 "{machine} cannot be followed: without -f it shows what its bootstrap printed so far"
             ));
         }
-        if since.is_some() || rank.is_some() || attempt.is_some() || *timestamps {
+        let of_tasks = options.since.is_some() || options.rank.is_some() || options.attempt.is_some();
+        if of_tasks || options.timestamps {
             return Err(anyhow!(
                 "the log of {machine} has no times, ranks and attempts: of the flags only --tail is for it"
             ));
@@ -181,8 +163,7 @@ async fn machine(cluster: &Cluster, name: &str, tail: Option<u64>, sheet: Sheet)
         sleep(Duration::from_millis(200 << failures)).await;
     };
     let text = String::from_utf8_lossy(&text);
-    let prefix = sheet.name.as_ref().map(|name| format!("[{name}] "));
-    sheet.print(last_lines(&text, tail, prefix.as_deref().unwrap_or_default()).as_bytes())?;
+    sheet.print(last_lines(&text, tail, &sheet.prefix()).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -191,7 +172,7 @@ const MOST: u64 = 4 * 1024 * 1024;
 
 async fn read_all(cluster: &Cluster, name: &str) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
-    let reader = cluster.machine_log(name).await?;
+    let reader = cluster.stream("machines", name, "log").await?;
     let mut reader = Box::pin(reader).take(MOST);
     match timeout(SILENCE, reader.read_to_end(&mut text)).await {
         Ok(Ok(_)) => Ok(text),
@@ -279,22 +260,17 @@ enum Stream {
 }
 
 async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut Screen) -> Result<Stream> {
+    let mut progress = false;
     let query = options.query();
-    let mut reader = match cluster.stream(name, "log", &query).await {
+    let mut reader = match cluster.stream("tasks", name, &format!("log?{query}")).await {
         Ok(reader) => reader,
         Err(Failure::Lasting(error)) => return Err(error),
-        Err(Failure::Passing(error)) => {
-            return Ok(Stream::Broken {
-                error,
-                progress: false,
-            });
-        }
+        Err(Failure::Passing(error)) => return Ok(Stream::Broken { error, progress }),
     };
-    let mut progress = false;
     let mut line = Vec::new();
     let mut silent = Duration::ZERO;
     let mut waits_for = String::new();
-    loop {
+    let error = loop {
         let patience = match (screen.waiting(), screen.is_unfinished()) {
             (_, true) => PROMPT,
             (true, false) => LOOK,
@@ -308,25 +284,12 @@ async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut 
                 progress |= screen.line(&Bytes::from(std::mem::take(&mut line)))?;
             }
             // The end in the middle of a line: the rest did not arrive.
-            Ok(Ok(_)) => {
-                return Ok(Stream::Broken {
-                    error: anyhow!("the connection ended early"),
-                    progress,
-                });
-            }
-            Ok(Err(error)) => {
-                return Ok(Stream::Broken {
-                    error: error.into(),
-                    progress,
-                });
-            }
+            Ok(Ok(_)) => break anyhow!("the connection ended early"),
+            Ok(Err(error)) => break error.into(),
             Err(_) => {
                 silent += patience;
                 if silent >= SILENCE {
-                    return Ok(Stream::Broken {
-                        error: anyhow!("the server is silent"),
-                        progress,
-                    });
+                    break anyhow!("the server is silent");
                 }
                 screen.idle()?;
                 if screen.waiting() && options.follow {
@@ -334,7 +297,8 @@ async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut 
                 }
             }
         }
-    }
+    };
+    Ok(Stream::Broken { error, progress })
 }
 
 /// Prints why a Task has not started, once and after each change.
@@ -393,13 +357,11 @@ async fn verdict(cluster: &Cluster, name: &str) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        convert::Infallible,
-        sync::{Arc, Mutex, PoisonError},
-    };
+    use std::{convert::Infallible, sync::Arc};
 
     use hyper::{Request, Response};
     use kube::Client;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::screen::Paper;
@@ -413,7 +375,7 @@ mod tests {
             let path = request.uri().to_string();
             let body = match path.split_once("/log?") {
                 Some((_, query)) => {
-                    let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut requests = requests.lock();
                     requests.push(query.to_owned());
                     if requests.len() == 1 { first } else { then }.to_owned()
                 }
@@ -440,7 +402,7 @@ mod tests {
             task(&cluster, "t", options, sheet).await.unwrap(),
             ExitCode::SUCCESS
         );
-        let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = asked.lock();
         asked.clone()
     }
 

@@ -125,15 +125,9 @@ fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<ExitCode> {
     let cluster = || async {
-        let Access {
-            namespace,
-            kubeconfig,
-            context,
-            impersonate,
-            groups,
-        } = cli.access;
-        let user = impersonate.map(|user| (user, groups));
-        Cluster::connect(kubeconfig, context, namespace, user).await
+        let access = cli.access;
+        let user = access.impersonate.map(|user| (user, access.groups));
+        Cluster::connect(access.kubeconfig, access.context, access.namespace, user).await
     };
     match cli.command {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,

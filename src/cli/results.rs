@@ -53,11 +53,7 @@ enum Output {
 
 /// Prints the results.
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
-    let Arguments {
-        targets,
-        rank,
-        output,
-    } = arguments;
+    let (targets, rank, output) = (arguments.targets, arguments.rank, arguments.output);
     let is_one = targets.is_one();
     let names = tasks(targets.find(cluster).await?)?;
     if let (true, [name]) = (is_one, names.as_slice()) {
@@ -218,7 +214,7 @@ async fn read(
     let mut piece = vec![0; 64 * 1024];
     loop {
         let before = offset;
-        let error = match cluster.stream(name, "result", &query(rank, offset)).await {
+        let error = match cluster.stream("tasks", name, &query(rank, offset)).await {
             Err(Failure::Passing(error)) => error,
             Err(lasting) => return Err(lasting),
             Ok(stream) => {
@@ -252,10 +248,11 @@ async fn read(
     }
 }
 
+/// The part that begins at that offset.
 fn query(rank: Option<u32>, offset: u64) -> String {
     rank.map_or_else(
-        || format!("offset={offset}"),
-        |rank| format!("rank={rank}&offset={offset}"),
+        || format!("result?offset={offset}"),
+        |rank| format!("result?rank={rank}&offset={offset}"),
     )
 }
 

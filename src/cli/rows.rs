@@ -43,14 +43,8 @@ pub(crate) fn rows(status: &TaskStatus, only: Option<u32>) -> BTreeMap<u32, Row>
     ];
     for (ranges, reason) in named {
         for rank in expand(ranges) {
-            let reason = reason.to_owned();
-            rows.insert(
-                rank,
-                Row {
-                    reason,
-                    ..Row::of(rank)
-                },
-            );
+            let row = rows.entry(rank).or_insert_with(|| Row::of(rank));
+            reason.clone_into(&mut row.reason);
         }
     }
     for result in &status.results {

@@ -29,6 +29,11 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
+    /// Stands in front of each line of ours.
+    pub(crate) fn prefix(&self) -> String {
+        let name = self.name.as_ref().map(|name| format!("[{name}] "));
+        name.unwrap_or_default()
+    }
     pub(crate) fn print(&self, bytes: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(self.ink(bytes).as_slice())?;
@@ -134,8 +139,7 @@ impl Screen {
                     self.joiner.break_line(&mut self.buffer);
                     self.print()?;
                     if self.attempt > 0 {
-                        let name = self.sheet.name.as_ref().map(|name| format!("[{name}] "));
-                        complain(&format!("{}--- attempt {attempt} ---", name.unwrap_or_default()));
+                        complain(&format!("{}--- attempt {attempt} ---", self.sheet.prefix()));
                         self.tail = false;
                     }
                     let style = Style {
@@ -157,31 +161,19 @@ impl Screen {
                 }
                 return Ok(false);
             }
-            Some(Framed::Position {
-                attempt: _,
-                rank,
-                offset,
-            }) => {
+            Some(Framed::Position(Position { rank, offset, .. })) => {
                 let seen = self.offsets.entry(rank).or_default();
                 *seen = offset.max(*seen);
                 return Ok(false);
             }
-            Some(Framed::Gap {
-                attempt: _,
-                rank,
-                gap,
-            }) => {
+            Some(Framed::Gap { rank, gap, .. }) => {
                 let seen = self.offsets.entry(rank).or_default();
                 if gap.end > *seen {
                     *seen = gap.end;
                     self.joiner.gap(rank, &gap, &mut self.buffer);
                 }
             }
-            Some(Framed::Record {
-                attempt: _,
-                rank,
-                record,
-            }) => {
+            Some(Framed::Record { rank, record, .. }) => {
                 // Records that were shown are not shown again, even if the server repeats them.
                 let seen = self.offsets.entry(rank).or_default();
                 if record.end > *seen {

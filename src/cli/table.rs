@@ -1,28 +1,22 @@
 //! Columns as kubectl prints them.
 
+use std::fmt::Write as _;
+
 /// The table with its headings; columns are as wide as their widest cell, the last is not padded.
 pub(crate) fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count());
-        cells
-            .chain([headings[column].chars().count()])
-            .max()
-            .unwrap_or_default()
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        let counts = cells.map(|cell| cell.chars().count());
+        counts.fold(headings[column].chars().count(), usize::max)
     };
     let widths: Vec<usize> = (0..headings.len()).map(width).collect();
     let mut out = String::new();
     let headings: Vec<String> = headings.iter().map(|&heading| heading.to_owned()).collect();
     for row in std::iter::once(&headings).chain(rows) {
         let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            line.push_str(cell);
-            if column + 1 < row.len() {
-                let padding = widths[column] + 3 - cell.chars().count();
-                line.extend(std::iter::repeat_n(' ', padding));
-            }
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{cell:width$}   ");
         }
         out.push_str(line.trim_end());
         out.push('\n');

@@ -47,28 +47,17 @@ pub(crate) enum Access {
     Unavailable(String),
 }
 
-/// What the API server says of a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The token's account may read.
-    May,
-    /// The token's account may not read.
-    MayNot(String),
-    /// The token is unknown.
-    Nobody,
-}
-
 /// Asks about a token.
 #[async_trait]
 pub(crate) trait Reviews: Send + Sync {
-    /// The verdict, or why there is none.
-    async fn review(&self, token: &str) -> Result<Verdict, String>;
+    /// Whether the token's account may read, or why that is not known.
+    async fn review(&self, token: &str) -> Result<Access, String>;
 }
 
 /// The API server's, which needs `create` on `tokenreviews` and `subjectaccessreviews`.
 #[async_trait]
 impl Reviews for Client {
-    async fn review(&self, token: &str) -> Result<Verdict, String> {
+    async fn review(&self, token: &str) -> Result<Access, String> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
@@ -83,7 +72,7 @@ impl Reviews for Client {
             .status
             .unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-            return Ok(Verdict::Nobody);
+            return Ok(Access::Unknown);
         };
         let name = user.username.clone().unwrap_or_default();
         let rights: Api<SubjectAccessReview> = Api::all(self.clone());
@@ -93,9 +82,9 @@ impl Reviews for Client {
             .status
             .ok_or("the API server gave no decision")?;
         Ok(if status.allowed {
-            Verdict::May
+            Access::Granted
         } else {
-            Verdict::MayNot(name)
+            Access::Forbidden(name)
         })
     }
 }
@@ -157,21 +146,17 @@ impl<R: Reviews> Door<R> {
         if let Some(known) = self.known(digest, from) {
             return known;
         }
-        let verdict = match timeout(DEADLINE, self.reviews.review(token)).await {
-            Ok(Ok(verdict)) => verdict,
+        let answer = match timeout(DEADLINE, self.reviews.review(token)).await {
+            Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Access::Unavailable(error),
             Err(_) => return Access::Unavailable("the API server did not answer in time".to_owned()),
         };
-        if verdict == Verdict::May {
+        if answer == Access::Granted {
             self.granted.put(digest, (), YES_LASTS);
         } else {
             self.refused.put(from, (), NO_LASTS);
         }
-        match verdict {
-            Verdict::May => Access::Granted,
-            Verdict::MayNot(user) => Access::Forbidden(user),
-            Verdict::Nobody => Access::Unknown,
-        }
+        answer
     }
 
     fn known(&self, digest: [u8; 32], from: Option<IpAddr>) -> Option<Access> {
@@ -197,14 +182,14 @@ mod tests {
 
     #[async_trait]
     impl Reviews for Cluster {
-        async fn review(&self, token: &str) -> Result<Verdict, String> {
+        async fn review(&self, token: &str) -> Result<Access, String> {
             self.0.fetch_add(1, Ordering::Relaxed);
             match token {
-                "prometheus" => Ok(Verdict::May),
-                "viewer" => Ok(Verdict::MayNot("viewer".to_owned())),
+                "prometheus" => Ok(Access::Granted),
+                "viewer" => Ok(Access::Forbidden("viewer".to_owned())),
                 "away" => Err("away".to_owned()),
                 "slow" => std::future::pending().await,
-                _ => Ok(Verdict::Nobody),
+                _ => Ok(Access::Unknown),
             }
         }
     }

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{core::PartialObjectMeta, runtime::reflector};
+use kube::{
+    core::PartialObjectMeta,
+    runtime::reflector::{self, ObjectRef},
+};
 use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use skyward_planner::base::key::Key;
 
 use crate::guard::Unreadable;
 
@@ -19,8 +23,32 @@ pub struct Caches {
     pub providers: reflector::Store<ProviderObject>,
     /// Offers.
     pub offers: reflector::Store<Offer>,
-    /// Namespaces; the Pool controller watches them.
+    /// Namespaces.
     pub namespaces: reflector::Store<PartialObjectMeta<Namespace>>,
     /// Machines whose records cannot be read.
     pub unreadable: Arc<Unreadable>,
+}
+
+impl Caches {
+    /// The Pool of that namespace and name.
+    pub fn pool(&self, key: &Key) -> Option<Arc<Pool>> {
+        self.pools.get(&ObjectRef::new(&key.name).within(&key.namespace))
+    }
+
+    /// The Machine of that namespace and name.
+    pub fn machine(&self, key: &Key) -> Option<Arc<Machine>> {
+        self.machines
+            .get(&ObjectRef::new(&key.name).within(&key.namespace))
+    }
+
+    /// Returns the Provider with that name, as the watch showed it last.
+    pub fn provider(&self, name: &str) -> Option<Arc<ProviderObject>> {
+        self.providers.get(&ObjectRef::new(name))
+    }
+
+    /// The Machines of a Provider, also those of other installations.
+    pub fn machines_at(&self, provider: &str) -> Vec<Arc<Machine>> {
+        self.machines
+            .state_filter(|machine| machine.spec.provider == provider)
+    }
 }

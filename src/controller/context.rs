@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource as _, ResourceExt, runtime::reflector};
+use kube::{Resource as _, ResourceExt};
 use skyward_api::{Provider as ProviderObject, machine::MachineSpec, offer::Architecture};
-use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError};
-use skyward_planner::{base::key::Key, records::is_of};
+use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError, Scope};
+use skyward_planner::{base::key::Key, pool::resolved::ResolvedPools, records::is_of};
 use skyward_remote::sessions::Sessions;
 use skyward_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -88,6 +88,8 @@ pub struct Context {
     pub health: Arc<Health>,
     /// Notified by any task that suspects that another process leads.
     pub step_down: StepDown,
+    /// Pools with all defaults of their specs.
+    pub resolved: Arc<ResolvedPools>,
     /// The Offers, as the watch shows them.
     pub offers: Arc<Offers>,
     /// Reads Secrets and ConfigMaps that Tasks and Pools name.
@@ -114,13 +116,9 @@ impl Context {
         }
     }
 
-    /// The Provider object of that name, for Events; of a Provider that is gone, its name alone.
+    /// The Provider `name` as Events refer to it; a Provider that is gone has its name alone.
     pub(crate) fn provider_reference(&self, name: &str) -> ObjectReference {
-        let known = self
-            .caches
-            .providers
-            .get(&reflector::ObjectRef::<ProviderObject>::new(name));
-        known.map_or_else(
+        self.caches.provider(name).map_or_else(
             || ObjectReference {
                 kind: Some("Provider".into()),
                 name: Some(name.into()),
@@ -139,6 +137,16 @@ impl Context {
     /// Whether a proof that this cluster has forgotten machines would be known by now.
     pub fn remembers_all(&self) -> bool {
         self.holds.is_settled(self.provider_names().iter())
+    }
+
+    /// What an account lists of ours in these regions, for all Pools.
+    pub(crate) fn scope(&self, regions: impl IntoIterator<Item = String>) -> Scope {
+        Scope {
+            cluster: self.cluster.clone(),
+            pool_uid: None,
+            namespace: None,
+            regions: regions.into_iter().collect(),
+        }
     }
 
     /// Whether this installation recorded a Machine. A Machine of another, as in a copy of a

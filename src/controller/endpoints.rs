@@ -18,8 +18,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use k8s_openapi::api::core::v1::{ObjectReference, Secret};
-use kube::{Api, Client};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, Secret};
+use kube::{Api, Client, runtime::reflector::ObjectRef};
 use rustls::ServerConfig;
 use skyward_planner::events::{self, EventSpec};
 use skyward_subresources::{
@@ -38,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     access::{self, Access, Door, Reviews},
     config::Config,
+    deadline::words,
     events::Events,
     health::Health,
     metrics::Metrics,
@@ -52,7 +53,7 @@ const CONNECTIONS: Limits = Limits {
 const LOOK: Duration = Duration::from_secs(30);
 /// How often while there are none: the first leader makes them.
 const SOON: Duration = Duration::from_secs(2);
-/// How long the API server may take.
+/// Longest wait for the last Events to be written.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The state that the endpoints show. The client must not be fenced: a process that does not lead
@@ -95,7 +96,7 @@ pub async fn serve(parts: Parts) -> io::Result<()> {
         run(probes_on, Transport::Plain, probes(health.clone())),
         run(metrics_on, Transport::Tls(certificate_now), measured(metered)),
         run(plans_on, Transport::Plain, plans(health.clone())),
-        keep_certificate(&client, &config.namespace, certificate, &shutdown),
+        shutdown.run_until_cancelled(keep_certificate(&client, &config.namespace, certificate)),
         announce(&client, &config, &health, &metrics, &shutdown),
     );
     Ok(())
@@ -193,20 +194,14 @@ async fn render<R: Reviews>(
 }
 
 /// Reads the certificate that the leader makes, again and again: it is renewed.
-async fn keep_certificate(
-    client: &Client,
-    namespace: &str,
-    certificate: watch::Sender<Arc<ServerConfig>>,
-    shutdown: &CancellationToken,
-) {
+async fn keep_certificate(client: &Client, namespace: &str, certificate: watch::Sender<Arc<ServerConfig>>) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let mut used = None;
     let mut said = String::new();
     loop {
-        let read = timeout(DEADLINE, secrets.get_opt(CONTROLLER_CERTS_SECRET)).await;
-        let problem = match read {
-            Ok(Ok(None)) => None,
-            Ok(Ok(Some(secret))) => {
+        let problem = match secrets.get_opt(CONTROLLER_CERTS_SECRET).await {
+            Ok(None) => None,
+            Ok(Some(secret)) => {
                 let mut data = secret.data.unwrap_or_default();
                 let mut take = |key: &str| data.remove(key).unwrap_or_default().0;
                 let pair = (take(key::METRICS_CERTIFICATE), take(key::METRICS_KEY));
@@ -223,8 +218,7 @@ async fn keep_certificate(
                     }
                 }
             }
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("the API server did not answer in time".to_owned()),
+            Err(error) => Some(words(&error)),
         };
         // A repeated problem is logged once.
         if let Some(problem) = problem
@@ -233,10 +227,7 @@ async fn keep_certificate(
             tracing::warn!(problem, "the certificate of the metrics could not be read");
             said = problem;
         }
-        tokio::select! {
-            () = sleep(if used.is_some() { LOOK } else { SOON }) => {}
-            () = shutdown.cancelled() => return,
-        }
+        sleep(if used.is_some() { LOOK } else { SOON }).await;
     }
 }
 
@@ -269,12 +260,10 @@ async fn announce(
 /// Our own Pod; `None` outside of a cluster.
 fn pod(config: &Config) -> Option<ObjectReference> {
     Some(ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(config.namespace.clone()),
-        name: Some(config.identity.clone()),
         uid: Some(config.pod_uid.clone()?),
-        ..ObjectReference::default()
+        ..ObjectRef::<Pod>::new(&config.identity)
+            .within(&config.namespace)
+            .into()
     })
 }
 
@@ -288,7 +277,6 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::access::Verdict;
 
     async fn ask(router: Router, path: &str, token: Option<&str>) -> (u16, String) {
         let mut request = Request::get(path).extension(Peer::default());
@@ -341,11 +329,11 @@ mod tests {
 
     #[async_trait]
     impl Reviews for One {
-        async fn review(&self, token: &str) -> Result<Verdict, String> {
+        async fn review(&self, token: &str) -> Result<Access, String> {
             Ok(match token {
-                "prometheus" => Verdict::May,
-                "viewer" => Verdict::MayNot("vera".to_owned()),
-                _ => Verdict::Nobody,
+                "prometheus" => Access::Granted,
+                "viewer" => Access::Forbidden("vera".to_owned()),
+                _ => Access::Unknown,
             })
         }
     }

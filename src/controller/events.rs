@@ -29,7 +29,7 @@ use skyward_planner::events::{EventKind, EventSpec, reason};
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
-    time::{Instant, MissedTickBehavior, timeout},
+    time::{Instant, MissedTickBehavior},
 };
 
 use crate::{base::caught::caught, metrics::Metrics};
@@ -49,8 +49,6 @@ const QUEUE: usize = 4096;
 const SERIES: Duration = Duration::from_mins(5);
 /// Events remembered for counting up.
 const REMEMBERED: usize = 1024;
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Events {
     /// A publisher and the task that writes; it ends when all clones are dropped.
@@ -129,34 +127,26 @@ impl Writer {
         let outcome = if let Some((name, count)) = self.recent.count_up(regarding, spec) {
             let patch = Patch::Merge(repeated(count, now));
             let params = PatchParams::default();
-            timeout(DEADLINE, events.patch(&name, &params, &patch))
-                .await
-                .map(|r| r.map(drop))
+            events.patch(&name, &params, &patch).await.map(drop)
         } else {
             let event = render(regarding, spec, &self.instance, now);
             let name = event.metadata.name.clone().unwrap_or_default();
-            let written = timeout(DEADLINE, events.create(&PostParams::default(), &event))
-                .await
-                .map(|r| r.map(drop));
-            if matches!(written, Ok(Ok(()))) {
+            let written = events.create(&PostParams::default(), &event).await.map(drop);
+            if written.is_ok() {
                 self.recent.remember(regarding, spec, name);
             }
             written
         };
         self.metrics.api_write("Event");
         match outcome {
-            Ok(Ok(())) => {}
+            Ok(()) => {}
             // The namespace is being deleted: nobody will read the Event.
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 || status.code == 404 => {
+            Err(kube::Error::Api(status)) if status.code == 403 || status.code == 404 => {
                 self.metrics.event_dropped();
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 self.metrics.event_dropped();
                 tracing::warn!(reason = spec.reason, %error, "an Event could not be written");
-            }
-            Err(_) => {
-                self.metrics.event_dropped();
-                tracing::warn!(reason = spec.reason, "an Event could not be written in time");
             }
         }
     }

@@ -4,14 +4,11 @@
 //! does the same by way of a tree of values that it builds, copies and reads: several times the
 //! work for each event of a Task.)
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::{borrow::Cow, collections::HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, runtime::watcher::Event};
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use serde_json::value::RawValue;
 use skyward_planner::pool::facts::Unread;
@@ -45,7 +42,7 @@ struct Records {
 impl Unreadable {
     /// Takes an event of the watch in.
     pub fn note<K: Resource>(&self, event: &Event<Guarded<K>>) {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.0.lock();
         let uid = |object: &Guarded<K>| object.meta().uid.clone().unwrap_or_default();
         let unread = |object: &Guarded<K>| {
             let invalid = object.0.as_ref().err()?;
@@ -68,13 +65,13 @@ impl Unreadable {
 
     /// The UIDs of all of them.
     pub fn all(&self) -> Vec<String> {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.0.lock();
         records.known.keys().cloned().collect()
     }
 
     /// The unreadable Machines of a Pool, by name.
     pub fn of_pool(&self, pool_uid: &str) -> Vec<Unread> {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.0.lock();
         let of_pool = records
             .known
             .values()

@@ -6,13 +6,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -68,14 +66,14 @@ impl Health {
 
     /// All watches have their first list; from now on metrics show the caches.
     pub fn synced(&self, sources: Sources) {
-        *self.sources.write().unwrap_or_else(PoisonError::into_inner) = Some(sources);
+        *self.sources.write() = Some(sources);
         self.synced.store(true, Ordering::Relaxed);
     }
 
     /// The controllers end.
     pub fn stopped(&self) {
         self.synced.store(false, Ordering::Relaxed);
-        *self.sources.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.sources.write() = None;
     }
 
     /// Remembers why a plan is as it is; the object is `Pool namespace/name`.
@@ -85,31 +83,22 @@ impl Health {
             reasons,
             actions,
         };
-        self.plans
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(object, plan);
+        self.plans.lock().insert(object, plan);
     }
 
     /// Forgets an object that is gone.
     pub fn forget(&self, object: &str) {
-        self.plans
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(object);
+        self.plans.lock().remove(object);
     }
 
     /// The last plans, by object.
     pub fn plans(&self) -> BTreeMap<String, LastPlan> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.plans.lock().clone()
     }
 
     /// What metrics are read from, while this process leads.
     pub fn sources(&self) -> Option<Sources> {
-        self.sources
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.sources.read().clone()
     }
 
     /// Why it is not ready; `None` = it is.

@@ -4,7 +4,7 @@
 //! The Secret lies there so that users of the Pool's namespace cannot read the private key. An
 //! owner reference cannot cross namespaces, so the Pool's finalizer deletes it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     ByteString, api::core::v1::Secret as SecretObject, apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -16,14 +16,11 @@ use kube::{
 use skyward_api::{condition::cut, labels};
 use skyward_core::Secret;
 use skyward_remote::key::{KeyError, generate_keypair};
-use tokio::time::timeout;
 
 /// Entry of the private key.
 const PRIVATE: &str = "id_ed25519";
 /// Entry of the public key.
 const PUBLIC: &str = "id_ed25519.pub";
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A Pool's key pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +37,6 @@ pub enum Error {
     /// The API server refused or did not respond.
     #[error("could not {0} the Secret with the Pool's key")]
     Api(&'static str, #[source] kube::Error),
-    /// It did not answer.
-    #[error("could not {0} the Secret with the Pool's key: the API server did not answer in time")]
-    Late(&'static str),
     /// No pair could be made.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -141,10 +135,7 @@ fn read(name: &str, secret: SecretObject) -> Result<PoolKey, Error> {
 }
 
 async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match timeout(DEADLINE, call).await {
-        Ok(result) => result.map_err(|error| Error::Api(what, error)),
-        Err(_) => Err(Error::Late(what)),
-    }
+    call.await.map_err(|error| Error::Api(what, error))
 }
 
 #[cfg(test)]

@@ -13,11 +13,13 @@
 
 mod access;
 pub mod accounts;
+mod api;
 pub mod base;
 pub mod caches;
 mod certificates;
 pub mod config;
 pub mod context;
+pub mod deadline;
 pub mod endpoints;
 pub mod events;
 pub mod guard;
@@ -32,6 +34,7 @@ pub mod newest;
 pub mod panics;
 pub mod pool;
 pub mod provider;
+mod reconcile;
 pub mod references;
 pub mod restore;
 pub mod runtime;

@@ -14,11 +14,11 @@ use jiff::Timestamp;
 use prometheus_client::{
     encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
 use skyward_planner::{base::key::Key, restore::evidence::Evidence};
-use skyward_remote::sessions::{Sessions, Stage};
+use skyward_remote::sessions::{MachineKey, Sessions, Stage};
 use skyward_store::Store;
 
 use crate::{accounts::fleet::Fleet, caches::Caches, hints::pool_loads::PoolLoads};
@@ -70,153 +70,131 @@ pub struct Metrics {
     cost: cost::CostMetrics,
 }
 
+/// Registers a metric, and gives it back to be counted with.
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Registers a metric that has a unit.
+fn register_in<M: Metric + Clone>(
+    registry: &mut Registry,
+    unit: Unit,
+    name: &str,
+    help: &str,
+    metric: M,
+) -> M {
+    registry.register_with_unit(name, help, unit, metric.clone());
+    metric
+}
+
+/// The one label of a value.
+fn by(label: &'static str, value: impl Into<String>) -> Labels {
+    vec![(label, value.into())]
+}
+
 fn seconds() -> Histogram {
     Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut this = Self {
-            registry: Registry::with_prefix("skyward"),
-            reconciles: Family::default(),
-            reconcile_seconds: Family::new_with_constructor(seconds),
-            reconcile_errors: Family::default(),
-            provider_calls: Family::default(),
-            provider_seconds: Family::new_with_constructor(seconds),
-            machines: Family::default(),
-            machine_ready_seconds: Histogram::new([
-                1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0,
-            ]),
-            pools: Family::default(),
-            queued_tasks: Family::default(),
-            running_tasks: Family::default(),
-            task_transitions: Family::default(),
-            runs: Family::default(),
-            sessions: Family::default(),
-            events_dropped: Counter::default(),
-            store_bytes: Family::default(),
-            store_failures: Family::default(),
-            stored_now: Family::default(),
-            unstored_runs: Family::default(),
-            api_writes: Family::default(),
-            invalid_objects: Family::default(),
-            orphans_deleted: Counter::default(),
-            panics: Family::default(),
-            restore: restore::RestoreMetrics::default(),
-            leader: Gauge::default(),
-            cost: cost::CostMetrics::default(),
-        };
-        let r = &mut this.registry;
-        this.cost.register(r);
-        this.restore.register(r);
-        r.register("reconciles", "Reconciles, by kind", this.reconciles.clone());
-        r.register_with_unit(
-            "reconcile",
-            "Time of a reconcile, by kind",
-            Unit::Seconds,
-            this.reconcile_seconds.clone(),
-        );
-        r.register(
-            "reconcile_errors",
-            "Reconciles that failed, by kind and category",
-            this.reconcile_errors.clone(),
-        );
-        r.register(
-            "provider_calls",
-            "Calls to providers, by provider, operation and outcome",
-            this.provider_calls.clone(),
-        );
-        r.register_with_unit(
-            "provider_call",
-            "Time of a call to a provider, by provider and operation",
-            Unit::Seconds,
-            this.provider_seconds.clone(),
-        );
-        r.register("machines", "Machines, by phase", this.machines.clone());
-        r.register_with_unit(
-            "machine_ready",
-            "From the order of a machine until it takes runs",
-            Unit::Seconds,
-            this.machine_ready_seconds.clone(),
-        );
-        r.register("pools", "Pools, by phase", this.pools.clone());
-        r.register(
-            "queued_tasks",
-            "Tasks that wait, by Pool",
-            this.queued_tasks.clone(),
-        );
-        r.register(
-            "running_tasks",
-            "Tasks that run, by Pool",
-            this.running_tasks.clone(),
-        );
-        r.register(
-            "task_transitions",
-            "Tasks that entered a phase",
-            this.task_transitions.clone(),
-        );
-        r.register("runs", "Runs, by what became of them", this.runs.clone());
-        r.register(
-            "sessions",
-            "Connections to machines, by stage",
-            this.sessions.clone(),
-        );
-        r.register(
-            "events_dropped",
-            "Kubernetes Events that could not be written",
-            this.events_dropped.clone(),
-        );
-        r.register_with_unit(
-            "store_written",
-            "Written to the result store, by kind",
-            Unit::Bytes,
-            this.store_bytes.clone(),
-        );
-        r.register(
-            "store_failures",
-            "Calls to the result store that failed, by kind",
-            this.store_failures.clone(),
-        );
-        r.register_with_unit(
-            "store",
-            "What the result store holds, by namespace",
-            Unit::Bytes,
-            this.stored_now.clone(),
-        );
-        r.register(
-            "unstored_runs",
-            "Runs that ended and whose logs or results cannot be stored, by Pool",
-            this.unstored_runs.clone(),
-        );
-        r.register(
-            "api_writes",
-            "Writes to the API server, by kind",
-            this.api_writes.clone(),
-        );
-        r.register(
-            "invalid_objects",
-            "Objects that could not be understood, by kind",
-            this.invalid_objects.clone(),
-        );
-        r.register(
-            "orphans_deleted",
-            "Machines that belonged to nothing and were deleted",
-            this.orphans_deleted.clone(),
-        );
-        r.register(
-            "panics",
-            "Internal errors that were caught, by the part of the operator that met them",
-            this.panics.clone(),
-        );
-        r.register("leader", "1 while this process leads", this.leader.clone());
-        this
+        let mut registry = Registry::with_prefix("skyward");
+        let r = &mut registry;
+        Self {
+            cost: cost::CostMetrics::register(r),
+            restore: restore::RestoreMetrics::register(r),
+            reconciles: register(r, "reconciles", "Reconciles, by kind"),
+            reconcile_seconds: register_in(
+                r,
+                Unit::Seconds,
+                "reconcile",
+                "Time of a reconcile, by kind",
+                Family::new_with_constructor(seconds),
+            ),
+            reconcile_errors: register(
+                r,
+                "reconcile_errors",
+                "Reconciles that failed, by kind and category",
+            ),
+            provider_calls: register(
+                r,
+                "provider_calls",
+                "Calls to providers, by provider, operation and outcome",
+            ),
+            provider_seconds: register_in(
+                r,
+                Unit::Seconds,
+                "provider_call",
+                "Time of a call to a provider, by provider and operation",
+                Family::new_with_constructor(seconds),
+            ),
+            machines: register(r, "machines", "Machines, by phase"),
+            machine_ready_seconds: register_in(
+                r,
+                Unit::Seconds,
+                "machine_ready",
+                "From the order of a machine until it takes runs",
+                Histogram::new([1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0]),
+            ),
+            pools: register(r, "pools", "Pools, by phase"),
+            queued_tasks: register(r, "queued_tasks", "Tasks that wait, by Pool"),
+            running_tasks: register(r, "running_tasks", "Tasks that run, by Pool"),
+            task_transitions: register(r, "task_transitions", "Tasks that entered a phase"),
+            runs: register(r, "runs", "Runs, by what became of them"),
+            sessions: register(r, "sessions", "Connections to machines, by stage"),
+            events_dropped: register(r, "events_dropped", "Kubernetes Events that could not be written"),
+            store_bytes: register_in(
+                r,
+                Unit::Bytes,
+                "store_written",
+                "Written to the result store, by kind",
+                Family::default(),
+            ),
+            store_failures: register(
+                r,
+                "store_failures",
+                "Calls to the result store that failed, by kind",
+            ),
+            stored_now: register_in(
+                r,
+                Unit::Bytes,
+                "store",
+                "What the result store holds, by namespace",
+                Family::default(),
+            ),
+            unstored_runs: register(
+                r,
+                "unstored_runs",
+                "Runs that ended and whose logs or results cannot be stored, by Pool",
+            ),
+            api_writes: register(r, "api_writes", "Writes to the API server, by kind"),
+            invalid_objects: register(
+                r,
+                "invalid_objects",
+                "Objects that could not be understood, by kind",
+            ),
+            orphans_deleted: register(
+                r,
+                "orphans_deleted",
+                "Machines that belonged to nothing and were deleted",
+            ),
+            panics: register(
+                r,
+                "panics",
+                "Internal errors that were caught, by the part of the operator that met them",
+            ),
+            leader: register(r, "leader", "1 while this process leads"),
+            registry,
+        }
     }
 }
 
 impl Metrics {
     /// A reconcile ended; `error` is its category, if it failed.
     pub fn reconciled(&self, kind: &'static str, took: Duration, error: Option<&'static str>) {
-        let labels = vec![("kind", kind.to_owned())];
+        let labels = by("kind", kind);
         self.reconciles.get_or_create(&labels).inc();
         self.reconcile_seconds
             .get_or_create(&labels)
@@ -252,15 +230,13 @@ impl Metrics {
     /// A Task entered a phase.
     pub fn task_entered(&self, phase: TaskPhase) {
         self.task_transitions
-            .get_or_create(&vec![("phase", phase.as_str().to_owned())])
+            .get_or_create(&by("phase", phase.as_str()))
             .inc();
     }
 
     /// A run ended (or, `started`, began); the outcome is one of our condition reasons.
     pub fn run(&self, outcome: &'static str) {
-        self.runs
-            .get_or_create(&vec![("outcome", outcome.to_owned())])
-            .inc();
+        self.runs.get_or_create(&by("outcome", outcome)).inc();
     }
 
     /// An Event could not be written.
@@ -270,30 +246,22 @@ impl Metrics {
 
     /// Bytes went to the result store; `kind` is `log` or `result`.
     pub fn stored(&self, kind: &'static str, bytes: u64) {
-        self.store_bytes
-            .get_or_create(&vec![("kind", kind.to_owned())])
-            .inc_by(bytes);
+        self.store_bytes.get_or_create(&by("kind", kind)).inc_by(bytes);
     }
 
     /// A call to the result store failed; `kind` is `full`, `quota`, `late` or `other`.
     pub fn store_failed(&self, kind: &'static str) {
-        self.store_failures
-            .get_or_create(&vec![("kind", kind.to_owned())])
-            .inc();
+        self.store_failures.get_or_create(&by("kind", kind)).inc();
     }
 
     /// A write to the API server.
     pub fn api_write(&self, kind: &'static str) {
-        self.api_writes
-            .get_or_create(&vec![("kind", kind.to_owned())])
-            .inc();
+        self.api_writes.get_or_create(&by("kind", kind)).inc();
     }
 
     /// A watch gave an object that could not be understood.
     pub fn invalid_object(&self, kind: &str) {
-        self.invalid_objects
-            .get_or_create(&vec![("kind", kind.to_owned())])
-            .inc();
+        self.invalid_objects.get_or_create(&by("kind", kind)).inc();
     }
 
     /// Decisions that a Provider waits for after a restore.
@@ -308,8 +276,7 @@ impl Metrics {
 
     /// A part of the operator panicked and begins anew.
     pub fn panicked(&self, controller: &'static str) {
-        let labels = vec![("controller", controller.to_owned())];
-        self.panics.get_or_create(&labels).inc();
+        self.panics.get_or_create(&by("controller", controller)).inc();
     }
 
     /// Whether this process leads.
@@ -323,31 +290,23 @@ impl Metrics {
         self.machines.clear();
         self.sessions.clear();
         for phase in MACHINE_PHASES {
-            self.machines
-                .get_or_create(&vec![("phase", phase.as_str().to_owned())])
-                .set(0);
+            self.machines.get_or_create(&by("phase", phase.as_str())).set(0);
         }
         for machine in sources.caches.machines.state() {
             let phase = machine.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
-            self.machines
-                .get_or_create(&vec![("phase", phase.as_str().to_owned())])
-                .inc();
+            self.machines.get_or_create(&by("phase", phase.as_str())).inc();
             if let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) {
-                let key = skyward_remote::sessions::MachineKey {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
+                let key = MachineKey::new(namespace.as_str(), name.as_str());
                 if let Some(state) = sources.sessions.state(&key) {
-                    self.sessions
-                        .get_or_create(&vec![("stage", stage_name(&state.stage).to_owned())])
-                        .inc();
+                    let stage = by("stage", stage_name(&state.stage));
+                    self.sessions.get_or_create(&stage).inc();
                 }
             }
         }
         self.stored_now.clear();
         for (namespace, bytes) in sources.store.usage() {
             self.stored_now
-                .get_or_create(&vec![("namespace", namespace)])
+                .get_or_create(&by("namespace", namespace))
                 .set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         self.pools.clear();
@@ -356,9 +315,7 @@ impl Metrics {
         self.unstored_runs.clear();
         for pool in sources.caches.pools.state() {
             let phase = pool.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
-            self.pools
-                .get_or_create(&vec![("phase", pool_phase(phase).to_owned())])
-                .inc();
+            self.pools.get_or_create(&by("phase", pool_phase(phase))).inc();
             let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else {
                 continue;
             };

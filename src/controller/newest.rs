@@ -4,12 +4,10 @@
 //! would plan on the old object and be refused with a conflict; with this it goes on from
 //! the answer to its own write. Only a hint: losing it costs a refused write.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use skyward_planner::base::key::{Key, key_of};
 
 /// Versions that are remembered as replaced, for each object.
@@ -32,7 +30,7 @@ impl<K> Default for Newest<K> {
 impl<K: Resource<DynamicType = ()>> Newest<K> {
     /// The newer of what the cache shows and what we wrote.
     pub fn of(&self, cached: Arc<K>) -> Arc<K> {
-        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.0.lock();
         let key = key_of(cached.as_ref());
         let version = cached.resource_version().unwrap_or_default();
         match written.get(&key) {
@@ -47,9 +45,17 @@ impl<K: Resource<DynamicType = ()>> Newest<K> {
         }
     }
 
+    /// The newer of the two, to be written from.
+    pub(crate) fn record(&self, cached: Arc<K>) -> Record<'_, K> {
+        Record {
+            object: self.of(cached),
+            newest: self,
+        }
+    }
+
     /// We replaced `before` by `after`.
     pub fn wrote(&self, before: &K, after: Arc<K>) {
-        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.0.lock();
         let key = key_of(before);
         let mut replaced = written.remove(&key).map(|ours| ours.replaced).unwrap_or_default();
         replaced.extend(before.resource_version());
@@ -67,7 +73,27 @@ impl<K: Resource<DynamicType = ()>> Newest<K> {
 
     /// The object is gone.
     pub fn forget(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
+    }
+}
+
+/// An object while it is reconciled: as it was read, or as we wrote it last.
+pub(crate) struct Record<'a, K> {
+    object: Arc<K>,
+    newest: &'a Newest<K>,
+}
+
+impl<K: Resource<DynamicType = ()>> Record<'_, K> {
+    /// The newest version that is known.
+    pub(crate) const fn object(&self) -> &Arc<K> {
+        &self.object
+    }
+
+    /// We replaced it by this.
+    pub(crate) fn wrote(&mut self, fresh: K) {
+        let fresh = Arc::new(fresh);
+        self.newest.wrote(&self.object, fresh.clone());
+        self.object = fresh;
     }
 }
 

@@ -7,16 +7,13 @@
 //! panicking is left alone for an hour. A task that runs for ever, such as a watch, begins anew
 //! ([`Panics::keep`]).
 //!
-//! Nothing here repairs: a poisoned lock is taken all the same, since data behind our locks is
-//! consistent at every instant, and data in memory is only a hint.
+//! Nothing here repairs: data behind our locks is consistent at every instant, so a panic poisons none of
+//! them, and data in memory is only a hint.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use parking_lot::Mutex;
 use skyward_planner::events::{EventSpec, reason};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -92,7 +89,7 @@ impl Panics {
 
     /// How much longer an object is left alone.
     pub(crate) fn rest(&self, controller: &'static str, object: &ObjectReference) -> Duration {
-        let counted = self.counted();
+        let counted = self.counted.lock();
         let Some(panics) = counted.get(&subject(controller, object)) else {
             return Duration::ZERO;
         };
@@ -172,26 +169,19 @@ impl Panics {
             "a part of the operator met an internal error and begins anew; please report this"
         );
         self.metrics.panicked(what);
-        tokio::select! {
-            () = sleep(rest) => {}
-            () = self.shutdown.cancelled() => {}
-        }
+        self.shutdown.run_until_cancelled(sleep(rest)).await;
     }
 
     /// Counts a panic; answers how many there were within an hour.
     fn count(&self, subject: Subject) -> usize {
         let now = Instant::now();
-        let mut counted = self.counted();
+        let mut counted = self.counted.lock();
         // An object that is left alone keeps its panics until the hour is over.
         counted.retain(|_, panics| panics.last().is_some_and(|last| now.duration_since(*last) < HOUR));
         let panics = counted.entry(subject).or_default();
         panics.retain(|at| now.duration_since(*at) < HOUR);
         panics.push(now);
         panics.len()
-    }
-
-    fn counted(&self) -> MutexGuard<'_, HashMap<Subject, Vec<Instant>>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,16 +3,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use skyward_api::{condition::reason, shared::EnvFrom};
 use skyward_core::Secret as Value;
 use skyward_planner::task::references::{Resolved, Unresolved};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
+
+use crate::deadline::words;
 
 /// Most bytes that all Secrets and ConfigMaps of one Task, or of one Pool's steps, may have
 /// together in names and values: as much as one Secret. Each run that starts holds a copy.
@@ -34,7 +37,7 @@ impl<T: Eq + ?Sized> Shared<T> {
     /// An equal copy that is held already, or else this one.
     pub(crate) fn share(&self, new: impl Into<Arc<T>>) -> Arc<T> {
         let new = new.into();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|copy| copy.strong_count() > 0);
         let same = known.iter().filter_map(Weak::upgrade).find(|copy| **copy == *new);
         same.unwrap_or_else(|| {
@@ -51,17 +54,19 @@ pub const CERTIFICATES: &str = "ca.crt";
 pub const PASSWORD: &str = "password";
 /// How long an object that was read stays in the cache.
 const FRESH: Duration = Duration::from_secs(5);
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Secret,
+/// Kind of an object that Tasks and Pools name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A ConfigMap.
     ConfigMap,
+    /// A Secret.
+    Secret,
 }
 
 impl Kind {
-    const fn as_str(self) -> &'static str {
+    /// The kind as in the API.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Secret => "Secret",
             Self::ConfigMap => "ConfigMap",
@@ -113,21 +118,14 @@ impl References {
             ];
             for (kind, local) in named {
                 let Some(local) = local else { continue };
-                let what = kind.as_str();
-                match self.read(namespace, kind, &local.name).await {
-                    Ok(Some(texts)) => sum.add(kind, &reference.prefix, &texts, waiting)?,
-                    Ok(None) if local.optional => {}
-                    Ok(None) => {
+                match self.read(namespace, kind, &local.name).await? {
+                    Some(texts) => sum.add(kind, &reference.prefix, &texts, waiting)?,
+                    None if local.optional => {}
+                    None => {
                         return Err(format!(
-                            "there is no {what} \"{}\" in namespace \"{namespace}\"; create it, and {waiting} \
+                            "there is no {} \"{}\" in namespace \"{namespace}\"; create it, and {waiting} \
                              goes on by itself",
-                            local.name
-                        )
-                        .into());
-                    }
-                    Err(error) => {
-                        return Err(format!(
-                            "{what} \"{}\" in namespace \"{namespace}\" cannot be read: {error}",
+                            kind.as_str(),
                             local.name
                         )
                         .into());
@@ -143,10 +141,7 @@ impl References {
 
     /// The texts of a Secret; `None`: there is no such Secret. The error is for the user.
     pub(crate) async fn secret(&self, namespace: &str, name: &str) -> Result<Found, String> {
-        let found = self.read(namespace, Kind::Secret, name).await;
-        found.map_err(|error| {
-            format!("Secret \"{name}\" in namespace \"{namespace}\" cannot be read: {error}")
-        })
+        self.read(namespace, Kind::Secret, name).await
     }
 
     /// A text of a ConfigMap; `None`: there is no such ConfigMap, or it has no such key.
@@ -156,18 +151,15 @@ impl References {
         name: &str,
         key: &str,
     ) -> Result<Option<String>, String> {
-        let found = self.read(namespace, Kind::ConfigMap, name).await;
-        found
-            .map(|texts| texts.and_then(|texts| texts.get(key).cloned()))
-            .map_err(|error| {
-                format!("ConfigMap \"{name}\" in namespace \"{namespace}\" cannot be read: {error}")
-            })
+        let texts = self.read(namespace, Kind::ConfigMap, name).await?;
+        Ok(texts.and_then(|texts| texts.get(key).cloned()))
     }
 
+    /// The texts of an object, perhaps from the cache; the error is for the user.
     async fn read(&self, namespace: &str, kind: Kind, name: &str) -> Result<Found, String> {
         let key = (namespace.to_owned(), kind, name.to_owned());
         {
-            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = self.recent.lock();
             if let Some((at, found)) = recent.get(&key)
                 && at.elapsed() < FRESH
                 && found.is_some()
@@ -175,21 +167,19 @@ impl References {
                 return Ok(found.clone());
             }
         }
-        let found = timeout(DEADLINE, self.fetch(namespace, kind, name))
-            .await
-            .map_err(|_| "the API server does not answer".to_owned())?
-            .map_err(|error| match error {
-                kube::Error::Api(status) => status.message.clone(),
-                other => other.to_string(),
-            })?
-            .map(Arc::new);
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let fetched = self.fetch(namespace, kind, name).await.map_err(|error| {
+            let (kind, why) = (kind.as_str(), words(&error));
+            format!("{kind} \"{name}\" in namespace \"{namespace}\" cannot be read: {why}")
+        });
+        let found = fetched?.map(Arc::new);
+        let mut recent = self.recent.lock();
         recent.retain(|_, (at, _)| at.elapsed() < FRESH);
         recent.insert(key, (Instant::now(), found.clone()));
         Ok(found)
     }
 
-    async fn fetch(
+    /// The texts of an object as they are now; a value that is not text is left out.
+    pub(crate) async fn fetch(
         &self,
         namespace: &str,
         kind: Kind,
@@ -335,10 +325,6 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &shared.share(vec!["b".to_owned()])));
         drop(first);
         drop(shared.share(vec!["c".to_owned()]));
-        assert_eq!(
-            shared.0.lock().unwrap().len(),
-            1,
-            "what nobody holds is forgotten"
-        );
+        assert_eq!(shared.0.lock().len(), 1, "what nobody holds is forgotten");
     }
 }

@@ -8,19 +8,13 @@
 mod served;
 mod watches;
 
-use std::{
-    collections::HashMap,
-    fmt::Debug,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use futures::pin_mut;
-use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use futures::{FutureExt, future::BoxFuture, pin_mut};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Client,
-    core::PartialObjectMeta,
-    runtime::reflector::{ObjectRef, Store as Cache, store::Writer},
+    runtime::reflector::{ObjectRef, Store as Cache},
 };
 use skyward_api::{Machine, offer::Architecture};
 use skyward_planner::{
@@ -181,71 +175,56 @@ async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
 
 /// Everything that happens while this process leads.
 async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Error> {
-    let Parts {
-        client,
-        config,
-        cluster,
-        unnamed_cluster,
-        factory,
-        capabilities,
-        credential_keys,
-        store,
-        agents,
-        metrics,
-        shutdown,
-        lease_client: _,
-        fence: _,
-    } = parts;
-    let (events, events_writer) = Events::start(client.clone(), config.identity.clone(), metrics.clone());
+    let (client, metrics) = (&parts.client, &parts.metrics);
+    let (events, events_writer) =
+        Events::start(client.clone(), parts.config.identity.clone(), metrics.clone());
 
     // from sessions --machine whose session changed--> to the Machine controller
     let (changed_tx, changed_rx) = mpsc::channel(256);
-    let pod_dialer: Option<Arc<dyn PodDialer>> = match config.pod_network {
+    let pod_dialer: Option<Arc<dyn PodDialer>> = match parts.config.pod_network {
         PodNetwork::Direct => None,
         PodNetwork::PortForward => Some(Arc::new(machine::connector::PortForward::new(client.clone()))),
     };
     let architectures = [("x86_64", Architecture::Amd64), ("aarch64", Architecture::Arm64)]
         .into_iter()
-        .filter(|(name, _)| agents.get(name).is_some())
+        .filter(|(name, _)| parts.agents.get(name).is_some())
         .map(|(_, architecture)| architecture)
         .collect();
-    let sessions = Sessions::new(agents, pod_dialer, changed_tx);
+    let sessions = Sessions::new(parts.agents, pod_dialer, changed_tx);
 
-    let seal = seal(&client, &config, &cluster).await?;
+    let seal = seal(client, &parts.config, &parts.cluster).await?;
     let broadcast = Broadcast::default();
-    let fleet = Arc::new(Fleet::of(&cluster, &unnamed_cluster));
+    let fleet = Arc::new(Fleet::of(&parts.cluster, &parts.unnamed_cluster));
     let offers = Arc::new(Offers::default());
-    let ending = shutdown.child_token();
+    let ending = parts.shutdown.child_token();
     let panics = Arc::new(Panics::new(metrics.clone(), events.clone(), ending.clone()));
-    let (namespaces, namespaces_writer) = kube::runtime::reflector::store();
-    let (caches, mut watches) = watch_all(
-        &client, &broadcast, &fleet, &offers, namespaces, &metrics, &panics,
-    );
+    let (caches, mut watches) = watch_all(client, &broadcast, &fleet, &offers, metrics, &panics);
     let references = Arc::new(References::new(client.clone()));
     let context = Context {
-        client,
-        config,
-        cluster,
-        unnamed_cluster,
+        client: parts.client,
+        config: parts.config,
+        cluster: parts.cluster,
+        unnamed_cluster: parts.unnamed_cluster,
         epoch,
         seal,
         holds: Arc::new(Holds::default()),
         sessions: sessions.clone(),
-        store,
+        store: parts.store,
         loads: Arc::new(PoolLoads::default()),
         live: Arc::default(),
         providers: Arc::new(Accounts::default()),
-        factory,
-        capabilities,
-        credential_keys,
+        factory: parts.factory,
+        capabilities: parts.capabilities,
+        credential_keys: parts.credential_keys,
         events,
-        metrics,
+        metrics: parts.metrics,
         caches,
         feed: broadcast,
         fleet,
         session_wakeups: WorkQueue::new(),
         machine_wakeups: WorkQueue::new(),
         step_down: StepDown::default(),
+        resolved: Arc::default(),
         offers,
         references,
         unavailable: Arc::default(),
@@ -262,9 +241,9 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
     ));
 
     let result = tokio::select! {
-        result = controllers(&context, namespaces_writer) => result,
+        result = controllers(&context) => result,
         by = superseded(&context) => {
-            let about = lease_reference(&context.config.namespace);
+            let about = ObjectRef::<Lease>::new(lease::LEASE).within(&context.config.namespace).into();
             let note = format!("{by} refuses the epoch of this process, which does not hold the Lease any more: it ends");
             context.events.publish(&about, EventSpec::warning(events::reason::SUPERSEDED, "End", note));
             Err(Error::Superseded(by))
@@ -313,33 +292,13 @@ async fn seal(client: &Client, config: &Config, cluster: &str) -> Result<restore
 
 /// Waits until an agent refuses our epoch and the Lease, read for that, is not ours.
 async fn superseded(context: &Context) -> String {
-    let Context {
-        client,
-        config,
-        epoch,
-        ..
-    } = context;
-    let is_ours = || lease::is_still_ours(client, config, *epoch);
+    let config = &context.config;
+    let is_ours = || lease::is_still_ours(&context.client, config, context.epoch);
     context.step_down.proved(config.lease_duration / 3, is_ours).await
 }
 
-/// The Lease, for Events about leadership.
-fn lease_reference(namespace: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("coordination.k8s.io/v1".to_owned()),
-        kind: Some("Lease".to_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(lease::LEASE.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
 /// Runs all controllers; returns when shutdown has ended them, or one ended by itself.
-async fn controllers(
-    context: &Context,
-    namespaces: Writer<PartialObjectMeta<Namespace>>,
-) -> Result<(), Error> {
-    let namespaces = Arc::new(Mutex::new(namespaces));
+async fn controllers(context: &Context) -> Result<(), Error> {
     tokio::select! {
         () = synced(&context.caches) => {}
         () = context.shutdown.cancelled() => return Ok(()),
@@ -352,34 +311,16 @@ async fn controllers(
         pools.iter().map(AsRef::as_ref),
     );
     let mut running = JoinSet::new();
-    let names = HashMap::from([
-        (
-            running
-                .spawn(kept(context.clone(), "provider", provider::run))
-                .id(),
-            "provider",
-        ),
-        (
-            running
-                .spawn(kept(context.clone(), "pool", move |context| {
-                    pool::run(context, namespaces.clone())
-                }))
-                .id(),
-            "pool",
-        ),
-        (
-            running.spawn(kept(context.clone(), "machine", machine::run)).id(),
-            "machine",
-        ),
-        (
-            running.spawn(kept(context.clone(), "task", task::run)).id(),
-            "task",
-        ),
-        (
-            running.spawn(kept(context.clone(), "logs", logs::run)).id(),
-            "logs",
-        ),
-    ]);
+    let names: HashMap<Id, &str> = [
+        kept(context, "provider", provider::run),
+        kept(context, "pool", pool::run),
+        kept(context, "machine", machine::run),
+        kept(context, "task", task::run),
+        kept(context, "logs", logs::run),
+    ]
+    .into_iter()
+    .map(|(name, controller)| (running.spawn(controller).id(), name))
+    .collect();
     let name_of = |id: Id| names.get(&id).copied().unwrap_or("unknown");
     let failure = tokio::select! {
         () = context.shutdown.cancelled() => None,
@@ -401,9 +342,17 @@ async fn controllers(
 }
 
 /// One controller; a panic outside of an object's turn has it begin anew.
-async fn kept<F: Future<Output = ()>>(context: Context, name: &'static str, run: impl Fn(Context) -> F) {
-    let panics = context.panics.clone();
-    panics.keep(name, || run(context.clone())).await;
+fn kept<F: Future<Output = ()> + Send + 'static>(
+    context: &Context,
+    name: &'static str,
+    run: fn(Context) -> F,
+) -> (&'static str, BoxFuture<'static, ()>) {
+    let context = context.clone();
+    let kept = async move {
+        let panics = context.panics.clone();
+        panics.keep(name, || run(context.clone())).await;
+    };
+    (name, kept.boxed())
 }
 
 fn health_synced(context: &Context) {

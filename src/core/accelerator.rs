@@ -10,17 +10,22 @@ pub mod models;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-pub use models::{MODELS, Maker, Model};
+pub use models::{MODELS, Model};
 use serde::{Deserialize, Serialize};
 
 /// How an accelerator is built into its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum FormFactor {
     /// A module on a board with NVLink between all of them.
+    #[serde(rename = "SXM")]
     Sxm,
     /// A card.
+    #[serde(rename = "PCIe")]
     Pcie,
     /// A card with an NVLink bridge to its neighbour.
+    #[serde(rename = "NVL")]
     Nvl,
 }
 
@@ -37,27 +42,19 @@ impl FormFactor {
     /// From what people and clouds write: `SXM5`, `pcie`, `NVL`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_uppercase();
-        let generation =
-            |rest: &str| rest.is_empty() || rest.len() == 1 && rest.as_bytes()[0].is_ascii_digit();
-        match text.as_str() {
-            "HGX" => Some(Self::Sxm),
+        // Of SXM and PCIe there are generations.
+        match text.strip_suffix(|c: char| c.is_ascii_digit()).unwrap_or(&text) {
+            "SXM" => Some(Self::Sxm),
             "PCIE" => Some(Self::Pcie),
-            "NVL" => Some(Self::Nvl),
-            _ => text
-                .strip_prefix("SXM")
-                .is_some_and(generation)
-                .then_some(Self::Sxm)
-                .or_else(|| {
-                    text.strip_prefix("PCIE")
-                        .is_some_and(generation)
-                        .then_some(Self::Pcie)
-                }),
+            _ if text == "HGX" => Some(Self::Sxm),
+            _ if text == "NVL" => Some(Self::Nvl),
+            _ => None,
         }
     }
 }
 
 /// What the text of a cloud says about accelerators; what it does not say is `None`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parsed {
     /// Canonical name.
     pub name: String,
@@ -77,17 +74,13 @@ pub fn canonical(text: &str) -> String {
 
 /// The model of a name, if the catalogue has it.
 pub fn model(text: &str) -> Option<&'static Model> {
-    read(&tokens(text)).map(|found| found.model)
+    read(&tokens(text)).map(|(model, _)| model)
 }
 
 /// Memory of one in GB as it stands on the box, where the catalogue knows the model.
 pub fn memory_gb(text: &str) -> Option<f64> {
-    let found = read(&tokens(text))?;
-    Some(
-        found
-            .memory_gb
-            .unwrap_or_else(|| found.model.memory(found.form_factor)),
-    )
+    let (model, said) = read(&tokens(text))?;
+    Some(said.memory_gb.unwrap_or_else(|| model.memory(said.form_factor)))
 }
 
 /// The memory that stands on the box (80), for what an API counts (81559 MiB). A size
@@ -122,28 +115,11 @@ pub fn has_memory(offered_gb: f64, asked_gb: f64) -> bool {
 /// Reads what a cloud writes about the accelerators of a machine.
 pub fn parse(text: &str) -> Parsed {
     let words = tokens(text);
-    match read(&words) {
-        Some(found) => Parsed {
-            name: found.model.name.to_owned(),
-            memory_gb: found.memory_gb,
-            form_factor: found.form_factor,
-            count: found.count,
-        },
-        None => Parsed {
-            name: words.join(" "),
-            memory_gb: None,
-            form_factor: None,
-            count: None,
-        },
-    }
-}
-
-/// A model of the catalogue, found in a text.
-struct Found {
-    model: &'static Model,
-    memory_gb: Option<f64>,
-    form_factor: Option<FormFactor>,
-    count: Option<f64>,
+    let said = read(&words).map(|(_, said)| said);
+    said.unwrap_or_else(|| Parsed {
+        name: words.join(" "),
+        ..Parsed::default()
+    })
 }
 
 /// Words that name no model: makers, families and what marketing adds.
@@ -212,7 +188,7 @@ fn tokens(text: &str) -> Vec<String> {
     words
 }
 
-fn read(words: &[String]) -> Option<Found> {
+fn read(words: &[String]) -> Option<(&'static Model, Parsed)> {
     let mut memory_gb = None;
     let mut form_factor = None;
     let mut count = None;
@@ -247,15 +223,18 @@ fn read(words: &[String]) -> Option<Found> {
             rest.push(word);
         }
     }
-    let found = |model: &'static Model, form: Option<FormFactor>, number: Option<f64>| Found {
-        model,
-        // Memory beyond the model's is the machine's: `GH200 480GB`.
-        memory_gb: memory_gb.filter(|size| *size <= 1.5 * model.largest_memory()),
-        // Of the form factors that the name leaves open, only the module has this memory.
-        form_factor: form_factor
-            .or(form)
-            .or((model.name == "H100" && has_hbm3).then_some(FormFactor::Sxm)),
-        count: count.or(number),
+    let found = |model: &'static Model, form: Option<FormFactor>, number: Option<f64>| {
+        let said = Parsed {
+            name: model.name.to_owned(),
+            // Memory beyond the model's is the machine's: `GH200 480GB`.
+            memory_gb: memory_gb.filter(|size| *size <= 1.5 * model.largest_memory()),
+            // Of the form factors that the name leaves open, only the module has this memory.
+            form_factor: form_factor
+                .or(form)
+                .or((model.name == "H100" && has_hbm3).then_some(FormFactor::Sxm)),
+            count: count.or(number),
+        };
+        (model, said)
     };
     if let Some((model, form)) = lookup(&rest.concat()) {
         return Some(found(model, form, None));

@@ -10,13 +10,11 @@ use crate::{
 
 /// Everything that a kind of provider needs to make the client of one account.
 #[derive(Clone, Debug)]
-pub struct Account<S> {
-    /// Id of this installation; by default the UID of the namespace kube-system.
-    pub cluster: String,
+pub struct Account {
     /// Name of the Provider object.
     pub provider: String,
     /// The settings of the Provider object, as they are written.
-    pub settings: S,
+    pub settings: serde_json::Value,
     /// Longest wait for one answer of the cloud.
     pub request_timeout: Duration,
     /// The Secret that it names.

@@ -5,6 +5,8 @@
 //! has no numbers, times, addresses, temporary paths and digests, which differ between machines.
 //! Output of a machine is hostile: all that is kept of it is bounded.
 
+use serde::{Deserialize, Serialize};
+
 /// Longest line that is shown, in bytes.
 const LINE: usize = 300;
 /// Longest pattern, in bytes.
@@ -28,11 +30,13 @@ pub struct Diagnosis {
 }
 
 /// What a step may fail for that no change of its packages mends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum Cause {
     /// A certificate that the machine does not trust.
     Certificates,
-    /// A server that cannot be reached: its name, or it itself, does not answer.
+    /// A server that the machine does not reach.
     Unreachable,
 }
 

@@ -7,10 +7,9 @@
 //! right before the request goes, after every wait: only a request that is already on its way can
 //! still arrive late.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
+
+use parking_lot::Mutex;
 
 use crate::error::{ErrorKind, ProviderError};
 
@@ -63,7 +62,7 @@ impl Fence {
 
     /// Whether something may be changed now.
     pub fn is_open(&self) -> bool {
-        match *self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.state.lock() {
             State::Closed => false,
             State::Until(end) => (self.now)() < end,
             State::Always => true,
@@ -76,7 +75,7 @@ impl Fence {
     }
 
     fn set(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.state.lock() = state;
     }
 }
 

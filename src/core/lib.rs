@@ -10,16 +10,20 @@ pub mod boot;
 pub mod diagnosis;
 pub mod error;
 pub mod fence;
+pub mod key;
 pub mod machine;
 pub mod offer;
 pub mod order;
 pub mod provider;
+#[cfg(feature = "schemars")]
+pub mod schema;
 pub mod secret;
 pub mod session;
 
 pub use account::{Account, CredentialKey, Credentials, Endpoints};
 pub use error::{ErrorKind, ProviderError};
 pub use fence::{Fence, NotLeading};
+pub use key::Key;
 pub use machine::{MachineRef, ProviderMachine, ProviderPhase};
 pub use offer::{Market, Offer};
 pub use order::{Accepted, Mark, Order};

@@ -8,6 +8,8 @@ use crate::accelerator::FormFactor;
 
 /// A market of a cloud.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum Market {
     /// Kept until we return it.
     #[default]
@@ -16,13 +18,28 @@ pub enum Market {
     Spot,
 }
 
-/// Architecture of a CPU.
+/// Architecture of a machine's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum Architecture {
     /// AMD64.
-    X86_64,
+    // The other word stands in records that are older than the settled names.
+    #[serde(rename = "amd64", alias = "x86_64")]
+    Amd64,
     /// AArch64.
+    #[serde(rename = "arm64")]
     Arm64,
+}
+
+impl Architecture {
+    /// As in the API, and as Kubernetes writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
 }
 
 /// Accelerators of one machine.
@@ -39,8 +56,10 @@ pub struct Accelerators {
     pub form_factor: Option<FormFactor>,
 }
 
-/// Whether an offer is available, as the provider says.
+/// Whether an Offer is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum Availability {
     /// It is available.
     Yes,

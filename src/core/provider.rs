@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     error::ProviderError,
@@ -131,6 +132,13 @@ pub enum Deletion {
     /// A machine with another mark has this id: it was left as it is, and no machine of ours has
     /// this id.
     Foreign,
+}
+
+impl Deletion {
+    /// `Gone` only on this proof.
+    pub const fn gone_if(proof: bool) -> Self {
+        if proof { Self::Gone } else { Self::InProgress }
+    }
 }
 
 /// What a provider can do.
@@ -271,11 +279,13 @@ pub enum ReclaimNotice {
 }
 
 /// What becomes of the bill when a machine stops itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum SelfStop {
     /// Nothing is billed any more.
     EndsBilling,
-    /// A part of the machine is billed on.
+    /// A part of the machine, such as its disk, is billed on.
     Partial,
     /// The whole machine is billed on.
     None,

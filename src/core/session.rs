@@ -3,36 +3,13 @@
 //! `skyward-remote` keeps the sessions and tells their states; the planner, which holds no
 //! connection, decides what a state means for a machine.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
 use crate::diagnosis::Diagnosis;
-
 /// Which machine: namespace and name of its Machine object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MachineKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl MachineKey {
-    /// Makes one.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-}
-
-impl fmt::Display for MachineKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub use crate::key::Key as MachineKey;
 
 /// Where a session is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +136,7 @@ pub struct AgentFacts {
 }
 
 /// What is known about a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionState {
     /// Where it is.
     pub stage: Stage,
@@ -201,20 +178,9 @@ pub struct EpochClaim {
     pub proof: String,
 }
 
-impl Default for SessionState {
+impl Default for Stage {
     fn default() -> Self {
-        Self {
-            stage: Stage::Dialing { last_error: None },
-            host_key: None,
-            reachable_at: None,
-            bootstrapped_at: None,
-            ready_at: None,
-            agent: None,
-            reclaim_at: None,
-            waited: Duration::ZERO,
-            waits_since: None,
-            newer_epoch: None,
-        }
+        Self::Dialing { last_error: None }
     }
 }
 

@@ -1,13 +1,18 @@
-//! Counts and times every call to a provider, in one place.
+//! Every call of a provider has a deadline, and is counted and timed, in one place.
 
-use std::{sync::Arc, time::Instant};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use skyward_core::{
-    Accepted, Capabilities, Deletion, Leftover, MachineRef, Offer, Order, PoolScope, Provider, ProviderError,
-    ProviderMachine, Scope,
+    Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Offer, Order, PoolScope, Provider,
+    ProviderError, ProviderMachine, Scope,
 };
+use tokio::time::{Instant, timeout};
+
+/// Longest wait for what a call asks for: a call of an account that has thousands of offers is many
+/// requests, and each request has the timeout of the Provider's `requestTimeout`.
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A receiver that is told of every call. Implemented over the metrics of the controller.
 pub trait CallSink: Send + Sync {
@@ -16,33 +21,50 @@ pub trait CallSink: Send + Sync {
     fn record(&self, provider: &str, operation: &'static str, outcome: &str, seconds: f64);
 }
 
-/// A provider whose calls are counted and timed.
+/// A provider whose calls have a deadline, and are counted and timed.
 pub struct Instrumented {
     inner: Arc<dyn Provider>,
-    sink: Arc<dyn CallSink>,
+    sink: Option<Arc<dyn CallSink>>,
 }
 
 impl Instrumented {
-    /// Wraps a provider.
-    pub fn new(inner: Arc<dyn Provider>, sink: Arc<dyn CallSink>) -> Self {
+    /// Wraps a provider; without a sink its calls have a deadline and nobody counts them.
+    pub fn new(inner: Arc<dyn Provider>, sink: Option<Arc<dyn CallSink>>) -> Self {
         Self { inner, sink }
     }
 
-    fn record<T>(
+    async fn call<T>(
         &self,
         operation: &'static str,
-        started: Instant,
-        result: Result<T, ProviderError>,
+        answer: impl Future<Output = Result<T, ProviderError>> + Send,
     ) -> Result<T, ProviderError> {
-        let outcome = result.as_ref().err().map_or("ok", |error| error.kind.name());
-        self.sink.record(
-            self.inner.capabilities().kind,
-            operation,
-            outcome,
-            started.elapsed().as_secs_f64(),
-        );
+        let started = Instant::now();
+        let result = timeout(DEADLINE, answer)
+            .await
+            .unwrap_or_else(|_| Err(late(operation)));
+        if let Some(sink) = &self.sink {
+            let outcome = result.as_ref().err().map_or("ok", |error| error.kind.name());
+            let (kind, seconds) = (self.inner.capabilities().kind, started.elapsed().as_secs_f64());
+            sink.record(kind, operation, outcome, seconds);
+        }
         result
     }
+}
+
+/// The outcome of a call that was not answered. What such a call was to change may have changed.
+fn late(operation: &'static str) -> ProviderError {
+    let (kind, words) = match operation {
+        "account" => (ErrorKind::Transient, "check the account"),
+        "offers" => (ErrorKind::Transient, "list what the account offers"),
+        "create" => (ErrorKind::Indeterminate, "order the machine"),
+        "get" => (ErrorKind::Transient, "look at the machine"),
+        "list" => (ErrorKind::Transient, "list the machines"),
+        "delete" => (ErrorKind::Indeterminate, "delete the machine"),
+        "leftovers" => (ErrorKind::Transient, "list what Pools left behind"),
+        _ => (ErrorKind::Transient, "return what the machines shared"),
+    };
+    let message = format!("the provider did not answer within {} s", DEADLINE.as_secs());
+    ProviderError::new(kind, words, message)
 }
 
 #[async_trait]
@@ -52,28 +74,23 @@ impl Provider for Instrumented {
     }
 
     async fn account(&self) -> Result<String, ProviderError> {
-        let started = Instant::now();
-        self.record("account", started, self.inner.account().await)
+        self.call("account", self.inner.account()).await
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
-        let started = Instant::now();
-        self.record("offers", started, self.inner.offers().await)
+        self.call("offers", self.inner.offers()).await
     }
 
     async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
-        let started = Instant::now();
-        self.record("create", started, self.inner.create(order).await)
+        self.call("create", self.inner.create(order)).await
     }
 
     async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let started = Instant::now();
-        self.record("get", started, self.inner.get(machine).await)
+        self.call("get", self.inner.get(machine)).await
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
-        let started = Instant::now();
-        self.record("list", started, self.inner.list(scope).await)
+        self.call("list", self.inner.list(scope)).await
     }
 
     fn namespaces(&self) -> &[String] {
@@ -81,18 +98,15 @@ impl Provider for Instrumented {
     }
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        let started = Instant::now();
-        self.record("delete", started, self.inner.delete(machine).await)
+        self.call("delete", self.inner.delete(machine)).await
     }
 
     async fn leftovers(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
-        let started = Instant::now();
-        self.record("leftovers", started, self.inner.leftovers(scope).await)
+        self.call("leftovers", self.inner.leftovers(scope)).await
     }
 
     async fn release(&self, pool: &PoolScope) -> Result<Deletion, ProviderError> {
-        let started = Instant::now();
-        self.record("release", started, self.inner.release(pool).await)
+        self.call("release", self.inner.release(pool)).await
     }
 
     fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
@@ -102,11 +116,9 @@ impl Provider for Instrumented {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
-
-    use skyward_core::ErrorKind;
 
     use super::*;
+    use parking_lot::Mutex;
 
     struct Empty(Capabilities);
 
@@ -129,7 +141,7 @@ mod tests {
         }
 
         async fn create(&self, _: &Order) -> Result<Accepted, ProviderError> {
-            unreachable!("not asked here")
+            std::future::pending().await
         }
 
         async fn get(&self, _: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
@@ -151,10 +163,7 @@ mod tests {
     impl CallSink for Heard {
         fn record(&self, provider: &str, operation: &'static str, outcome: &str, seconds: f64) {
             assert!(seconds >= 0.0);
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(format!("{provider} {operation} {outcome}"));
+            self.0.lock().push(format!("{provider} {operation} {outcome}"));
         }
     }
 
@@ -162,7 +171,7 @@ mod tests {
     async fn every_call_is_told_with_its_outcome() {
         let heard = Arc::new(Heard::default());
         let empty = Empty(Capabilities::of("empty"));
-        let provider = Instrumented::new(Arc::new(empty), heard.clone());
+        let provider = Instrumented::new(Arc::new(empty), Some(heard.clone()));
         provider.account().await.unwrap();
         provider.offers().await.unwrap_err();
         let scope = Scope {
@@ -172,10 +181,21 @@ mod tests {
             regions: Vec::new(),
         };
         provider.list(&scope).await.unwrap();
-        let told = heard.0.lock().unwrap().clone();
+        let told = heard.0.lock().clone();
         assert_eq!(
             told,
             ["empty account ok", "empty offers rate_limited", "empty list ok"]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_not_answered_ends_and_is_told_and_an_order_may_have_been_carried_out() {
+        let heard = Arc::new(Heard::default());
+        let provider = Instrumented::new(Arc::new(Empty(Capabilities::of("empty"))), Some(heard.clone()));
+        let error = provider.create(&Order::default()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Indeterminate);
+        let said = "could not order the machine: the provider did not answer within 60 s";
+        assert_eq!(error.to_string(), said);
+        assert_eq!(*heard.0.lock(), ["empty create indeterminate"]);
     }
 }

@@ -1,13 +1,16 @@
 //! The single list of kinds of provider. A new kind is its own folder and one line here, and
 //! nothing else.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec};
 use skyward_core::{
     Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError,
 };
-use skyward_provider_kit::{Connected, Kind, kind::settings_of};
+use skyward_provider_kit::{Cloud, Connected};
 
 use crate::{
     container,
@@ -21,14 +24,8 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The parts that every kind of provider may need besides its Provider object.
 #[derive(Clone)]
 pub struct Options {
-    /// Id of this installation; by default the UID of the namespace kube-system.
-    pub cluster: String,
-    /// Image of Container machines where the Provider names none.
-    pub node_image: String,
-    /// How Pods are reached.
-    pub pod_network: container::PodNetwork,
-    /// Namespaces that are served; none named = all.
-    pub namespaces: Vec<String>,
+    /// Options of Container providers.
+    pub containers: container::Options,
     /// Addresses of APIs that differ from the clouds' own.
     pub endpoints: Endpoints,
     /// The receiver that is told of every call.
@@ -38,74 +35,24 @@ pub struct Options {
     pub fence: Fence,
 }
 
-/// A kind of provider that is reached by its API over HTTP; `container` alone is not one.
-pub struct Cloud {
-    /// Name of the kind: its field in a Provider's spec.
-    pub name: &'static str,
-    /// Keys of its Secret.
-    pub credentials: &'static [CredentialKey],
-    /// Names of the addresses of its APIs, with the cloud's own.
-    pub endpoints: &'static [(&'static str, &'static str)],
-    /// What it can do.
-    pub capabilities: &'static Capabilities,
-    fixed: &'static [&'static str],
-    schema: fn() -> serde_json::Value,
-    connect: fn(Account<serde_json::Value>) -> Connected,
-}
-
-impl Cloud {
-    /// Makes the client of an account of this kind; no call is made yet.
-    pub fn connect(&self, account: Account<serde_json::Value>) -> Connected {
-        (self.connect)(account)
-    }
-}
-
-const fn cloud<K: Kind>() -> Cloud {
-    Cloud {
-        name: K::NAME,
-        credentials: K::CREDENTIALS,
-        endpoints: K::ENDPOINTS,
-        capabilities: K::CAPABILITIES,
-        fixed: K::FIXED,
-        schema: skyward_api::crd::settings_schema::<K::Settings>,
-        connect: |account| {
-            let Account {
-                cluster,
-                provider,
-                settings,
-                request_timeout,
-                credentials,
-                endpoints,
-                fence,
-            } = account;
-            let settings = settings_of(K::NAME, settings)?;
-            K::connect(Account {
-                cluster,
-                provider,
-                settings,
-                request_timeout,
-                credentials,
-                endpoints,
-                fence,
-            })
-        },
-    }
-}
-
-/// The list.
+/// The list; `container` alone is not in it.
 const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
-    cloud::<skyward_provider_aws::AwsKind>(),
-    cloud::<lambda::LambdaKind>(),
-    cloud::<runpod::RunPodKind>(),
-    cloud::<vastai::VastAiKind>(),
-    cloud::<verda::VerdaKind>(),
-    cloud::<vultr::VultrKind>(),
+    skyward_provider_aws::AWS,
+    Cloud::of::<lambda::Lambda>(),
+    Cloud::of::<runpod::RunPod>(),
+    Cloud::of::<vastai::VastAi>(),
+    Cloud::of::<verda::Verda>(),
+    Cloud::of::<vultr::Vultr>(),
 ];
 
 /// Every kind that is reached over HTTP.
 pub fn clouds() -> &'static [Cloud] {
     CLOUDS
+}
+
+fn cloud(kind: &str) -> Option<&'static Cloud> {
+    CLOUDS.iter().find(|cloud| cloud.name == kind)
 }
 
 /// Names of the kinds that exist.
@@ -118,14 +65,12 @@ pub fn capabilities(kind: &str) -> Option<&'static Capabilities> {
     if kind == container::KIND {
         return Some(&container::CAPABILITIES);
     }
-    let cloud = CLOUDS.iter().find(|cloud| cloud.name == kind)?;
-    Some(cloud.capabilities)
+    cloud(kind).map(|cloud| cloud.capabilities)
 }
 
 /// Keys of the Secret of a kind; `container` has none.
 pub fn credential_keys(kind: &str) -> &'static [CredentialKey] {
-    let cloud = CLOUDS.iter().find(|cloud| cloud.name == kind);
-    cloud.map_or(&[], |cloud| cloud.credentials)
+    cloud(kind).map_or(&[], |cloud| cloud.credentials)
 }
 
 /// The kinds besides `container` with the schemas of their settings, for the CRD.
@@ -147,48 +92,32 @@ pub fn factory(
     client: kube::Client,
     options: Options,
 ) -> impl Fn(&skyward_api::Provider, &Credentials) -> Connected + Send + Sync + 'static {
-    let pods = container::Cluster::new(
-        client,
-        container::Options {
-            cluster: options.cluster.clone(),
-            node_image: options.node_image.clone(),
-            pod_network: options.pod_network,
-            namespaces: options.namespaces.clone(),
-        },
-    );
+    let Options {
+        containers,
+        endpoints,
+        sink,
+        fence,
+    } = options;
+    let pods = LazyLock::new(|| container::Cluster::start(client, containers));
     move |object, credentials| {
-        let provider = connect(&pods, &options, object, credentials)?;
-        Ok(match &options.sink {
-            Some(sink) => Arc::new(Instrumented::new(provider, sink.clone())),
-            None => provider,
-        })
+        let Some((kind, settings)) = object.spec.account() else {
+            return Err(unknown(&object.spec));
+        };
+        let provider = if kind == container::KIND {
+            container::connect(&pods, object)?
+        } else {
+            let cloud = cloud(kind).ok_or_else(|| unknown(&object.spec))?;
+            (cloud.connect)(Account {
+                provider: object.metadata.name.clone().unwrap_or_default(),
+                settings,
+                request_timeout: request_timeout(&object.spec),
+                credentials: credentials.clone(),
+                endpoints: endpoints.clone(),
+                fence: fence.clone(),
+            })?
+        };
+        Ok(Arc::new(Instrumented::new(provider, sink.clone())))
     }
-}
-
-fn connect(
-    pods: &container::Cluster,
-    options: &Options,
-    object: &skyward_api::Provider,
-    credentials: &Credentials,
-) -> Connected {
-    let Some((kind, settings)) = object.spec.account() else {
-        return Err(unknown(&object.spec));
-    };
-    if kind == container::KIND {
-        return container::connect(pods, object);
-    }
-    let Some(cloud) = CLOUDS.iter().find(|cloud| cloud.name == kind) else {
-        return Err(unknown(&object.spec));
-    };
-    (cloud.connect)(Account {
-        cluster: options.cluster.clone(),
-        provider: object.metadata.name.clone().unwrap_or_default(),
-        settings,
-        request_timeout: request_timeout(&object.spec),
-        credentials: credentials.clone(),
-        endpoints: options.endpoints.clone(),
-        fence: options.fence.clone(),
-    })
 }
 
 /// Longest wait for one answer, bounded also for an object from before a stricter rule.

@@ -78,32 +78,22 @@ pub struct Agent {
 
 impl std::fmt::Debug for Agent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            connection,
-            epoch,
-            epoch_proof: _,
-            installation: _,
-            marks_replay: _,
-            refused: _,
-            client: _,
-            wire: _,
-        } = self;
         f.debug_struct("Agent")
-            .field("connection", connection)
-            .field("epoch", epoch)
+            .field("connection", &self.connection)
+            .field("epoch", &self.epoch)
             .finish_non_exhaustive()
     }
 }
 
 impl Agent {
-    /// An agent over a connection, commanded by the leader of that epoch.
-    pub(crate) fn new(wire: Wire, epoch: u64) -> Self {
+    /// An agent over a connection, commanded by that installation's leader of that epoch.
+    pub(crate) fn new(wire: Wire, installation: &str, epoch: u64, epoch_proof: &str) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
         Self {
             connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
             epoch,
-            epoch_proof: String::new(),
-            installation: String::new(),
+            epoch_proof: epoch_proof.to_owned(),
+            installation: installation.to_owned(),
             marks_replay: false,
             refused: CancellationToken::new(),
             client: AgentClient::with_origin(wire.clone(), Uri::from_static("http://agent"))
@@ -111,13 +101,6 @@ impl Agent {
                 .max_encoding_message_size(MAX_MESSAGE_BYTES),
             wire,
         }
-    }
-
-    /// Sets the installation, and the proof of its leader's epoch.
-    pub(crate) fn of(mut self, installation: &str, epoch_proof: &str) -> Self {
-        installation.clone_into(&mut self.installation);
-        epoch_proof.clone_into(&mut self.epoch_proof);
-        self
     }
 
     /// First call on each connection: identifies the agent and its abilities.
@@ -129,8 +112,9 @@ impl Agent {
             epoch_proof: self.epoch_proof.clone(),
             installation: self.installation.clone(),
         };
-        let mut client = self.client.clone();
-        let reply = self.command(HELLO, "hello", client.hello(request)).await?;
+        let reply = self
+            .command(HELLO, "hello", self.client.clone().hello(request))
+            .await?;
         let mut reply = self.checked(reply, limits::hello)?;
         limits::clean(&mut reply);
         Ok(reply)
@@ -154,14 +138,11 @@ impl Agent {
         what: &str,
         answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
     ) -> Result<T, AgentError> {
-        let answered = timeout(limit, answer).await.map_err(|_| late(what, limit))?;
-        answered.map(tonic::Response::into_inner).map_err(|status| {
-            let error = self.judged(&status, map_command_status);
-            if error == AgentError::StaleEpoch {
-                self.refused.cancel();
-            }
-            error
-        })
+        let answered = self.call(limit, what, answer, map_command_status).await;
+        if matches!(answered, Err(AgentError::StaleEpoch)) {
+            self.refused.cancel();
+        }
+        answered
     }
 
     /// Keeps the machine alive for these times without us: idle, and with runs.
@@ -172,8 +153,7 @@ impl Agent {
             orphan_timeout_ms: milliseconds(orphan),
             installation: self.installation.clone(),
         };
-        let mut client = self.client.clone();
-        self.command(CALL, "renew the lease", client.renew_lease(request))
+        self.command(CALL, "renew the lease", self.client.clone().renew_lease(request))
             .await
     }
 
@@ -195,8 +175,9 @@ impl Agent {
             spec: Some(spec),
         };
         fits(&request)?;
-        let mut client = self.client.clone();
-        let state = self.command(START, "start a run", client.start(request)).await?;
+        let state = self
+            .command(START, "start a run", self.client.clone().start(request))
+            .await?;
         self.checked(state, |state| limits::state(state, &run))
     }
 
@@ -208,54 +189,23 @@ impl Agent {
             grace_ms: milliseconds(grace),
             why: why.to_owned(),
         };
-        let mut client = self.client.clone();
-        let state = self.command(CALL, "stop a run", client.stop(request)).await?;
+        let state = self
+            .command(CALL, "stop a run", self.client.clone().stop(request))
+            .await?;
         self.checked(state, |state| limits::state(state, run_id))
     }
 
     /// Facts after `since`, first the recorded ones, then live. Ends only with an error.
     pub async fn watch(&self, since: u64) -> Result<AgentStream<Fact>, AgentError> {
-        let mut client = self.client.clone();
         let request = WatchRequest {
             since,
             mark_replay: true,
         };
         // Silence is normal here: a lost connection ends the stream.
-        let stream = self.call(CALL, "watch", client.watch(request)).await?;
-        Ok(self.checked_stream(stream, None, limits::fact))
-    }
-
-    /// A run's encoded log from an offset; with `follow` until the run has ended. A chunk whose
-    /// offset is not the next one stands behind a gap: the machine does not keep what is missing.
-    pub async fn read_log(
-        &self,
-        run_id: &str,
-        offset: u64,
-        follow: bool,
-    ) -> Result<AgentStream<Chunk>, AgentError> {
-        let request = ReadLogRequest {
-            run_id: run_id.to_owned(),
-            offset,
-            follow,
-            gaps: true,
-        };
-        let mut client = self.client.clone();
-        let stream = self.call(CALL, "read a log", client.read_log(request)).await?;
-        let silence = (!follow).then_some("read a log");
-        Ok(self.checked_stream(stream, silence, in_order()))
-    }
-
-    /// A function's return value from an offset.
-    pub async fn read_result(&self, run_id: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
-        let request = ReadResultRequest {
-            run_id: run_id.to_owned(),
-            offset,
-        };
-        let mut client = self.client.clone();
         let stream = self
-            .call(CALL, "read a result", client.read_result(request))
+            .call(CALL, "watch", self.client.clone().watch(request), map_status)
             .await?;
-        Ok(self.checked_stream(stream, Some("read a result"), in_order()))
+        Ok(self.checked_stream(stream, None, limits::fact))
     }
 
     /// Lets the agent delete these ended runs, of which everything is stored.
@@ -264,8 +214,7 @@ impl Agent {
             epoch: self.epoch,
             run_ids,
         };
-        let mut client = self.client.clone();
-        self.command(CALL, "forget runs", client.forget(request))
+        self.command(CALL, "forget runs", self.client.clone().forget(request))
             .await
             .map(|_| ())
     }
@@ -275,11 +224,12 @@ impl Agent {
         limit: Duration,
         what: &str,
         answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
+        map: fn(&Status) -> AgentError,
     ) -> Result<T, AgentError> {
         let answered = timeout(limit, answer).await.map_err(|_| late(what, limit))?;
         answered
             .map(tonic::Response::into_inner)
-            .map_err(|status| self.judged(&status, map_status))
+            .map_err(|status| self.judged(&status, map))
     }
 
     /// An answer, if it keeps to the limits.
@@ -355,10 +305,30 @@ impl RunReader for Agent {
         offset: u64,
         follow: bool,
     ) -> Result<AgentStream<Chunk>, AgentError> {
-        Self::read_log(self, run_id, offset, follow).await
+        let request = ReadLogRequest {
+            run_id: run_id.to_owned(),
+            offset,
+            follow,
+            gaps: true,
+        };
+        let mut client = self.client.clone();
+        let stream = self
+            .call(CALL, "read a log", client.read_log(request), map_status)
+            .await?;
+        let silence = (!follow).then_some("read a log");
+        Ok(self.checked_stream(stream, silence, in_order()))
     }
+
     async fn read_result(&self, run_id: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
-        Self::read_result(self, run_id, offset).await
+        let request = ReadResultRequest {
+            run_id: run_id.to_owned(),
+            offset,
+        };
+        let mut client = self.client.clone();
+        let stream = self
+            .call(CALL, "read a result", client.read_result(request), map_status)
+            .await?;
+        Ok(self.checked_stream(stream, Some("read a result"), in_order()))
     }
 }
 

@@ -105,6 +105,15 @@ pub struct Charge {
     _machine: Option<OwnedSemaphorePermit>,
 }
 
+impl From<Grant> for Charge {
+    fn from(grant: Grant) -> Self {
+        Self {
+            grant,
+            _machine: None,
+        }
+    }
+}
+
 impl Charge {
     pub(crate) fn bytes(&self) -> usize {
         self.grant.units() * UNIT
@@ -171,10 +180,7 @@ impl Account {
     /// Takes room for the output of a script, if there is some now.
     pub(crate) fn try_take_for_script(&self, bytes: usize) -> Option<Charge> {
         let grant = self.budget.wire.try_take(&self.namespace, bytes.div_ceil(UNIT))?;
-        Some(Charge {
-            grant,
-            _machine: None,
-        })
+        Some(grant.into())
     }
 
     /// Takes room for messages, when there is some.
@@ -182,13 +188,7 @@ impl Account {
         let Self {
             namespace, budget, ..
         } = self.clone();
-        async move {
-            Charge {
-                grant: budget.wire.take(&namespace, bytes.div_ceil(UNIT)).await,
-                _machine: None,
-            }
-        }
-        .boxed()
+        async move { budget.wire.take(&namespace, bytes.div_ceil(UNIT)).await.into() }.boxed()
     }
 }
 

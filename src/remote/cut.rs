@@ -5,12 +5,13 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
@@ -39,10 +40,7 @@ pub(crate) struct Lost {
 
 impl Lost {
     pub(crate) fn because(&self, why: String) {
-        self.reason
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert_with(|| limits::reason(&why));
+        self.reason.lock().get_or_insert_with(|| limits::reason(&why));
         self.token.cancel();
     }
 
@@ -66,7 +64,7 @@ impl Lost {
     }
 
     pub(crate) fn reason(&self) -> String {
-        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reason = self.reason.lock().clone();
         reason.unwrap_or_else(|| "the machine closed the connection".into())
     }
 }

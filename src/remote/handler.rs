@@ -1,8 +1,9 @@
 //! Our half of an SSH connection: which host key is accepted, why the connection ended, and what a
 //! server must not do.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use russh::{
     ChannelId,
     client::{self, DisconnectReason},
@@ -105,7 +106,7 @@ impl client::Handler for Client {
                 found: print(key),
             });
         }
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key::bare_line(key));
+        *self.shown.lock() = Some(key::bare_line(key));
         Ok(true)
     }
 

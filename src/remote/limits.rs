@@ -105,12 +105,13 @@ pub(crate) fn reason(text: &str) -> String {
 }
 
 fn cleaned(text: &str, most: usize) -> String {
-    let mut kept: String = text
-        .chars()
+    let mut chars = text.chars();
+    let mut kept: String = chars
+        .by_ref()
         .take(most)
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
-    if kept.len() > most || text.len() > kept.len() {
+    if kept.len() > most || chars.next().is_some() {
         kept.truncate(kept.floor_char_boundary(most - '…'.len_utf8()));
         kept.push('…');
     }
@@ -126,57 +127,40 @@ pub(crate) fn clean(reply: &mut HelloReply) {
     }
 }
 
-fn at_most(what: &str, found: usize, most: usize) -> Result<(), Broken> {
-    if found <= most {
-        Ok(())
-    } else {
-        Err(Broken::new(format!(
-            "{what} of {found} bytes; at most {most} are allowed"
-        )))
-    }
+/// A breach in these words, unless the limit is kept.
+fn ensure(is_kept: bool, words: impl FnOnce() -> String) -> Result<(), Broken> {
+    if is_kept { Ok(()) } else { Err(Broken(words())) }
+}
+
+fn at_most<N: PartialOrd + fmt::Display>(what: &str, found: N, most: N) -> Result<(), Broken> {
+    ensure(found <= most, || {
+        format!("{what} of {found} bytes; at most {most} are allowed")
+    })
 }
 
 fn number_of(what: &str, found: usize, most: usize) -> Result<(), Broken> {
-    if found <= most {
-        Ok(())
-    } else {
-        Err(Broken::new(format!("{found} {what}; at most {most} are allowed")))
-    }
+    ensure(found <= most, || {
+        format!("{found} {what}; at most {most} are allowed")
+    })
 }
 
 /// A short text that is shown to people.
 fn name(what: &str, text: &str, most: usize) -> Result<(), Broken> {
     at_most(what, text.len(), most)?;
-    if text.chars().any(char::is_control) {
-        return Err(Broken::new(format!("{what} with control characters")));
-    }
-    Ok(())
+    let is_plain = !text.chars().any(char::is_control);
+    ensure(is_plain, || format!("{what} with control characters"))
 }
 
 fn run_id(what: &str, id: &str) -> Result<(), Broken> {
-    if is_run_id(id) {
-        Ok(())
-    } else {
-        Err(Broken::new(format!("{what} that is no run's id")))
-    }
+    ensure(is_run_id(id), || format!("{what} that is no run's id"))
 }
 
 fn time(what: &str, milliseconds: u64) -> Result<(), Broken> {
-    if milliseconds <= LAST_MS {
-        Ok(())
-    } else {
-        Err(Broken::new(format!("{what} after the year 9999")))
-    }
+    ensure(milliseconds <= LAST_MS, || format!("{what} after the year 9999"))
 }
 
 fn length(what: &str, bytes: u64) -> Result<(), Broken> {
-    if bytes <= LONGEST {
-        Ok(())
-    } else {
-        Err(Broken::new(format!(
-            "{what} of {bytes} bytes; at most {LONGEST} are allowed"
-        )))
-    }
+    at_most(what, bytes, LONGEST)
 }
 
 /// Checks what an agent says of itself and its machine.
@@ -198,11 +182,9 @@ pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
         newest_epoch: _,
         epoch_proof,
     } = reply;
-    if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol) {
-        return Err(Broken::new(format!(
-            "version {protocol} of the protocol, which was not offered"
-        )));
-    }
+    ensure((PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol), || {
+        format!("version {protocol} of the protocol, which was not offered")
+    })?;
     name("a version", agent_version, NAME_BYTES)?;
     name("a digest", agent_digest, DIGEST_BYTES)?;
     name("a machine's name", machine, MACHINE_BYTES)?;
@@ -213,9 +195,9 @@ pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
     number_of("network interfaces", addresses.len(), ADDRESSES)?;
     for (interface, address) in addresses {
         name("a network interface's name", interface, NAME_BYTES)?;
-        if address.parse::<Ipv4Addr>().is_err() {
-            return Err(Broken::new("an address of a network interface that is none"));
-        }
+        ensure(address.parse::<Ipv4Addr>().is_ok(), || {
+            "an address of a network interface that is none".to_owned()
+        })?;
     }
     Ok(())
 }
@@ -258,9 +240,9 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
         result,
         has_result,
     } = finished;
-    if !(0..=LAST_SIGNAL).contains(signal) {
-        return Err(Broken::new(format!("signal {signal}, which there is not")));
-    }
+    ensure((0..=LAST_SIGNAL).contains(signal), || {
+        format!("signal {signal}, which there is not")
+    })?;
     at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
     time("a start", *started_ms)?;
     time("an end", *finished_ms)?;
@@ -270,21 +252,17 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
     inlined("log", log.len(), *log_bytes)?;
     inlined("result", result.len(), *result_bytes)?;
     at_most("the end of a log", log_tail.len(), TAIL_BYTES)?;
-    if !has_result && *result_bytes > 0 {
-        return Err(Broken::new("the size of a result that there is not"));
-    }
-    Ok(())
+    ensure(*has_result || *result_bytes == 0, || {
+        "the size of a result that there is not".to_owned()
+    })
 }
 
 /// A log or result that travels inside a fact is whole.
 fn inlined(what: &str, bytes: usize, announced: u64) -> Result<(), Broken> {
     at_most(&format!("a {what} inside a fact"), bytes, INLINE_BYTES)?;
-    if bytes > 0 && bytes as u64 != announced {
-        return Err(Broken::new(format!(
-            "a {what} of {bytes} bytes inside a fact that announces {announced}"
-        )));
-    }
-    Ok(())
+    ensure(bytes == 0 || bytes as u64 == announced, || {
+        format!("a {what} of {bytes} bytes inside a fact that announces {announced}")
+    })
 }
 
 /// The state of the run that was asked for.
@@ -295,11 +273,9 @@ pub(crate) fn state(state: &RunState, asked: &str) -> Result<(), Broken> {
         started_ms,
         finished,
     } = state;
-    if run_id != asked {
-        return Err(Broken::new(
-            "the state of another run than the one that was asked for",
-        ));
-    }
+    ensure(run_id == asked, || {
+        "the state of another run than the one that was asked for".to_owned()
+    })?;
     time("a start", *started_ms)?;
     finished.as_ref().map_or(Ok(()), self::finished)
 }
@@ -309,12 +285,12 @@ pub(crate) fn state(state: &RunState, asked: &str) -> Result<(), Broken> {
 pub(crate) fn chunk(chunk: &Chunk, end: &mut u64) -> Result<(), Broken> {
     let Chunk { offset, data } = chunk;
     at_most("a piece of a log or result", data.len(), CHUNK_BYTES)?;
-    if data.is_empty() {
-        return Err(Broken::new("an empty piece of a log or result"));
-    }
-    if *offset < *end {
-        return Err(Broken::new("a piece of a log or result that was sent before"));
-    }
+    ensure(!data.is_empty(), || {
+        "an empty piece of a log or result".to_owned()
+    })?;
+    ensure(*offset >= *end, || {
+        "a piece of a log or result that was sent before".to_owned()
+    })?;
     length("a log or result", *offset)?;
     *end = *offset + data.len() as u64;
     Ok(())
@@ -559,6 +535,12 @@ mod tests {
             data: vec![0].into(),
         };
         assert_eq!(chunk(&piece, &mut 0), Ok(()));
+    }
+
+    #[test]
+    fn only_a_text_that_was_cut_ends_with_dots() {
+        assert_eq!(cleaned("3.12\u{85}", 16), "3.12 ");
+        assert_eq!(cleaned("1234567", 6), "123…");
     }
 
     #[test]

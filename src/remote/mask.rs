@@ -4,7 +4,7 @@
 //! values are not prepared in advance. The positions of the text are sorted ([`Places`]), so that
 //! each form is looked up quickly, however many there are.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{collections::BTreeSet, fmt::Write as _, ops::Range, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose};
 use skyward_core::Secret;
@@ -204,15 +204,11 @@ fn percent_encoded(value: &str, lower: bool, kept: &str) -> String {
     for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.as_bytes().contains(&byte) {
             text.push(char::from(byte));
+        } else if lower {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "%{byte:02x}");
         } else {
-            let digits = if lower {
-                b"0123456789abcdef"
-            } else {
-                b"0123456789ABCDEF"
-            };
-            text.push('%');
-            text.push(char::from(digits[usize::from(byte >> 4)]));
-            text.push(char::from(digits[usize::from(byte & 15)]));
+            let _ = write!(text, "%{byte:02X}");
         }
     }
     text

@@ -7,12 +7,13 @@ use std::{
     collections::HashMap,
     fmt, io,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use futures::{FutureExt as _, future::BoxFuture};
 use h2::FlowControl;
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Sleep, sleep},
@@ -21,7 +22,6 @@ use tokio::{
 use crate::{
     budget::{Account, Charge, FREE, MOST, PATIENCE, UNIT},
     connector::STREAM_WINDOW,
-    sessions::lock,
 };
 
 /// An answer up to this size is small: a connection may hold some of these without asking.
@@ -51,7 +51,7 @@ impl Call {
     }
 
     fn fills(&self, flow: Box<dyn Used>) {
-        if let Some(call) = lock(&self.meter.state).calls.get_mut(&self.id) {
+        if let Some(call) = self.meter.state.lock().calls.get_mut(&self.id) {
             call.flow = Some(flow);
         }
     }
@@ -59,7 +59,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let call = lock(&self.meter.state).calls.remove(&self.id);
+        let call = self.meter.state.lock().calls.remove(&self.id);
         // A stream lives as long as a handle to its flow control exists.
         drop(call);
         self.meter.given_back();
@@ -164,7 +164,7 @@ impl Meter {
             // Enabled before the look, so that no notice is missed.
             settled.as_mut().enable();
             let missing = {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 let wanted = (state.can_hold() + may_fill).min(MOST);
                 let missing = wanted.saturating_sub(state.charged());
                 if may_fill == 0 || state.charges.is_empty() || missing == 0 {
@@ -180,7 +180,7 @@ impl Meter {
                 () = &mut settled => {}
                 charge = taking => {
                     more = None;
-                    let mut state = lock(&self.state);
+                    let mut state = self.state.lock();
                     // Nothing is held without charges: room for this is asked for with the rest.
                     if !state.charges.is_empty() {
                         state.charges.push(charge);
@@ -209,7 +209,7 @@ impl Meter {
 
     /// A message was taken.
     pub(crate) fn given_back(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !state.settle() {
             return;
         }
@@ -223,7 +223,7 @@ impl Meter {
 
     /// Whether there is room for the bytes that the machine sends next.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if state.settle() {
                 return Poll::Ready(Ok(()));

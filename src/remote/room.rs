@@ -11,12 +11,11 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     fmt,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
-
-use crate::sessions::lock;
 
 /// How much there is, in units.
 #[derive(Clone, Copy, Debug)]
@@ -103,12 +102,12 @@ impl Drop for Grant {
     fn drop(&mut self) {
         // A waiter that has left meanwhile gives its grant back at once.
         let granted = {
-            let mut inner = lock(&self.rooms.0);
+            let mut inner = self.rooms.0.lock();
             inner.give_back(&self.namespace, self.units);
             inner.next()
         };
-        for (waiter, units) in granted {
-            let grant = self.rooms.grant(&waiter.namespace, units);
+        for waiter in granted {
+            let grant = self.rooms.grant(&waiter.namespace, waiter.units);
             drop(waiter.granted_tx.send(grant));
         }
     }
@@ -169,7 +168,7 @@ impl Inner {
     }
 
     /// Takes out the waiters that may have their units now, and takes the units for them.
-    fn next(&mut self) -> Vec<(Waiter, usize)> {
+    fn next(&mut self) -> Vec<Waiter> {
         let mut granted = Vec::new();
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut behind: HashSet<Arc<str>> = HashSet::new();
@@ -179,8 +178,7 @@ impl Inner {
             let verdict = self.verdict_behind(&waiter, &behind, shared_is_awaited);
             if verdict == Verdict::Yes {
                 self.take(&waiter.namespace, waiter.units);
-                let units = waiter.units;
-                granted.push((waiter, units));
+                granted.push(waiter);
                 continue;
             }
             shared_is_awaited |= verdict == Verdict::NotShared;
@@ -201,15 +199,16 @@ impl Inner {
             return Verdict::NotOwn;
         }
         let verdict = self.verdict(&waiter.namespace, waiter.units);
-        if verdict == Verdict::Yes && shared_is_awaited && self.takes_of_the_shared(waiter) {
+        let is_of_the_shared = || self.takes_of_the_shared(&waiter.namespace, waiter.units);
+        if verdict == Verdict::Yes && shared_is_awaited && is_of_the_shared() {
             return Verdict::NotShared;
         }
         verdict
     }
 
-    fn takes_of_the_shared(&self, waiter: &Waiter) -> bool {
-        let taken = self.taken(&waiter.namespace);
-        taken.units + waiter.units > taken.guaranteed
+    fn takes_of_the_shared(&self, namespace: &str, units: usize) -> bool {
+        let taken = self.taken(namespace);
+        taken.units + units > taken.guaranteed
     }
 
     /// Whether a caller that comes now may have its units before the waiters.
@@ -222,13 +221,10 @@ impl Inner {
         if open().any(|waiter| waiter.namespace == *namespace) {
             return false;
         }
-        let of_the_shared = {
-            let taken = self.taken(namespace);
-            taken.units + units > taken.guaranteed
-        };
         let awaited =
             || open().any(|waiter| self.verdict(&waiter.namespace, waiter.units) == Verdict::NotShared);
-        self.verdict(namespace, units) == Verdict::Yes && !(of_the_shared && awaited())
+        self.verdict(namespace, units) == Verdict::Yes
+            && !(self.takes_of_the_shared(namespace, units) && awaited())
     }
 }
 
@@ -253,7 +249,7 @@ impl Rooms {
 
     /// Takes so many units, if that is possible without waiting.
     pub(crate) fn try_take(self: &Arc<Self>, namespace: &Arc<str>, units: usize) -> Option<Grant> {
-        let mut inner = lock(&self.0);
+        let mut inner = self.0.lock();
         inner.may_at_once(namespace, units).then(|| {
             inner.take(namespace, units);
             self.grant(namespace, units)
@@ -263,7 +259,7 @@ impl Rooms {
     /// Takes so many units, and waits until there are enough.
     pub(crate) async fn take(self: &Arc<Self>, namespace: &Arc<str>, units: usize) -> Grant {
         let granted_rx = {
-            let mut inner = lock(&self.0);
+            let mut inner = self.0.lock();
             if inner.may_at_once(namespace, units) {
                 inner.take(namespace, units);
                 return self.grant(namespace, units);
@@ -325,7 +321,7 @@ mod tests {
             "more namespaces than there are guarantees"
         );
         drop(held);
-        let inner = lock(&rooms.0);
+        let inner = rooms.0.lock();
         assert_eq!((inner.shared, inner.given, inner.namespaces.len()), (0, 0, 0));
     }
 
@@ -359,7 +355,7 @@ mod tests {
         left.pop();
         drop(first);
         drop(left);
-        assert_eq!(lock(&rooms.0).namespaces.len(), 0);
+        assert_eq!(rooms.0.lock().namespaces.len(), 0);
     }
 
     proptest! {
@@ -376,7 +372,7 @@ mod tests {
                 } else if let Some(grant) = rooms.try_take(&name(namespace), units) {
                     held.push((namespace, grant));
                 }
-                let inner = lock(&rooms.0);
+                let inner = rooms.0.lock();
                 for namespace in 0..6 {
                     let sum: usize = held.iter().filter(|(of, _)| *of == namespace).map(|(_, grant)| grant.units()).sum();
                     let taken = inner.namespaces.get(&*name(namespace)).copied().unwrap_or_default();

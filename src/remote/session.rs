@@ -12,14 +12,11 @@
 //! again after a pause, longer each time, and keeps the machine's lease in between. The
 //! controller's own Lease tells whether a newer leader is behind that.
 
-use std::{
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     sync::watch,
@@ -40,8 +37,8 @@ use crate::{
     patience::{Refusals, pause},
     protocol::HelloReply,
     sessions::{
-        AgentFacts, EpochClaim, FailureKind, MachineKey, Published, SessionFailure, SessionSpec,
-        SessionState, Shared, Stage, epoch_claim, lock,
+        AgentFacts, EpochClaim, FailureKind, MachineKey, Published, SessionFailure, SessionSpec, Shared,
+        Stage, epoch_claim,
     },
     ssh::{ConnectError, Connection, ExecError, Login},
     transcript::Transcript,
@@ -206,13 +203,7 @@ impl Session {
                 Err(ConnectError::Unsupported(why)) => return self.fail(SessionFailure::unsupported(why)),
             };
             self.down(&why);
-            sleep(pause(
-                attempt,
-                self.shared.patience.first_pause,
-                spec.retry_interval,
-                rand::random(),
-            ))
-            .await;
+            sleep(self.pause(attempt, spec.retry_interval)).await;
             attempt = attempt.saturating_add(1);
         }
     }
@@ -238,7 +229,7 @@ impl Session {
             Ok(Err(error)) => return Err(unreachable(error.to_string())),
             Err(_) => return Err(unreachable("the port is open, but nothing speaks there".into())),
         }
-        let learnt = lock(&self.published).state.host_key.clone();
+        let learnt = self.published.lock().state.host_key.clone();
         let login = Login {
             user: &spec.endpoint.user,
             private_key: &spec.private_key,
@@ -305,20 +296,24 @@ impl Session {
                 other => return other,
             };
             self.down(&why);
-            let pause = pause(
-                attempt,
-                self.shared.patience.first_pause,
-                interval,
-                rand::random(),
-            );
             tokio::select! {
                 biased;
                 broken = connection.breach().wait() => return violation(broken),
                 why = connection.lost() => return Interruption::Lost(why),
-                () = sleep(pause) => {}
+                () = sleep(self.pause(attempt, interval)) => {}
             }
             attempt = attempt.saturating_add(1);
         }
+    }
+
+    /// The pause before the next attempt.
+    fn pause(&self, attempt: u32, interval: Duration) -> Duration {
+        pause(
+            attempt,
+            self.shared.patience.first_pause,
+            interval,
+            rand::random(),
+        )
     }
 
     /// From a connection to an agent that answered.
@@ -445,7 +440,7 @@ impl Session {
         if self.was_ready() {
             return new();
         }
-        let mut published = lock(&self.published);
+        let mut published = self.published.lock();
         published.transcript.get_or_insert_with(new).clone()
     }
 
@@ -463,22 +458,17 @@ impl Session {
 
     /// Keeps the lease until an interruption.
     async fn hold(&mut self, connection: &Connection, attached: &Attached) -> Interruption {
-        let Attached {
-            agent,
-            closed,
-            outdated,
-            ahead,
-        } = attached;
-        let outdated = outdated.then_some(self.shared.patience.outdated);
+        let agent = &attached.agent;
+        let outdated = attached.outdated.then_some(self.shared.patience.outdated);
         let mut spec = self.spec.clone();
         let ask_again = self.refusals.left(Instant::now());
         let interruption = tokio::select! {
             biased;
             broken = connection.breach().wait() => violation(broken),
             why = connection.lost() => Interruption::Lost(why),
-            () = closed.cancelled() => Interruption::AgentGone("the agent closed the connection".into()),
+            () = attached.closed.cancelled() => Interruption::AgentGone("the agent closed the connection".into()),
             () = agent.epoch_refused() => Interruption::EpochAhead,
-            () = sleep(ask_again), if *ahead => Interruption::AskAgain,
+            () = sleep(ask_again), if attached.ahead => Interruption::AskAgain,
             interruption = keep_lease(agent, &mut spec, outdated) => interruption,
         };
         self.publish(|published| published.agent = None);
@@ -490,17 +480,13 @@ impl Session {
         if self.cancel.is_cancelled() {
             return;
         }
-        change(&mut lock(&self.published));
+        change(&mut self.published.lock());
         self.shared.changed(&self.spec.borrow().machine);
-    }
-
-    fn state(&self) -> SessionState {
-        lock(&self.published).state.clone()
     }
 
     /// Whether its agent answered before, to this or another controller.
     fn was_ready(&self) -> bool {
-        lock(&self.published).state.ready_at.is_some()
+        self.published.lock().state.ready_at.is_some()
     }
 
     /// Publishes that the agent refuses our epoch; it is asked again later.
@@ -518,24 +504,20 @@ impl Session {
 
     /// Publishes that the machine is out of reach for now.
     fn down(&self, why: &str) {
-        let state = self.state();
+        let state = self.published.lock().state.clone();
+        let last_error = why.to_owned();
         let stage = match state.stage {
-            Stage::Reconnecting { since, .. } => Stage::Reconnecting {
-                last_error: why.to_owned(),
-                since,
-            },
+            Stage::Reconnecting { since, .. } => Stage::Reconnecting { last_error, since },
             _ if state.ready_at.is_some() => {
                 warn!(machine = %self.spec.borrow().machine, why, "connection to the machine is lost");
-                Stage::Reconnecting {
-                    last_error: why.to_owned(),
-                    since: Timestamp::now(),
-                }
+                let since = Timestamp::now();
+                Stage::Reconnecting { last_error, since }
             }
             _ => Stage::Dialing {
-                last_error: Some(why.to_owned()),
+                last_error: Some(last_error),
             },
         };
-        if stage != lock(&self.published).state.stage {
+        if stage != self.published.lock().state.stage {
             self.publish(|published| published.state.stage = stage);
         }
     }
@@ -566,28 +548,10 @@ fn violation(broken: String) -> Interruption {
 }
 
 fn bootstrap_interruption(error: BootstrapError) -> Interruption {
-    let failed = |kind, step: &str, message, diagnosis| {
-        Interruption::Failed(SessionFailure {
-            kind,
-            step: Some(step.to_owned()),
-            message,
-            diagnosis: Some(diagnosis),
-        })
-    };
     match error {
         BootstrapError::Lost(why) => Interruption::Lost(why),
-        BootstrapError::Failed {
-            step,
-            message,
-            diagnosis,
-        } => failed(FailureKind::StepFailed, step, message, diagnosis),
-        BootstrapError::TimedOut {
-            step,
-            message,
-            diagnosis,
-        } => failed(FailureKind::StepTimedOut, step, message, diagnosis),
+        BootstrapError::Failed(failure) => Interruption::Failed(failure),
         BootstrapError::Broken(broken) => violation(broken),
-        BootstrapError::Unsupported(message) => Interruption::Failed(SessionFailure::unsupported(message)),
     }
 }
 
@@ -613,7 +577,7 @@ async fn greet(
     let (wire, closed) = connector::open(stream, connection.meter().clone(), connection.breach().clone())
         .await
         .map_err(|error| Greeting::Silent(error.to_string()))?;
-    let agent = Agent::new(wire, spec.epoch).of(&spec.installation, &spec.epoch_proof);
+    let agent = Agent::new(wire, &spec.installation, spec.epoch, &spec.epoch_proof);
     let refused = |message: String| {
         Greeting::Refused(Interruption::Failed(SessionFailure::new(
             FailureKind::AgentRefused,

@@ -7,11 +7,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use skyward_core::{Secret, machine::Endpoint};
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -123,7 +124,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Publishes that this machine's session changed.
     pub(crate) fn changed(&self, machine: &MachineKey) {
-        lock(&self.dirty).insert(machine.clone());
+        self.dirty.lock().insert(machine.clone());
         self.wake.notify_one();
         self.version.send_modify(|version| *version += 1);
     }
@@ -143,11 +144,6 @@ struct Entry {
     published: Arc<Mutex<Published>>,
     cancel: CancellationToken,
     task: JoinHandle<()>,
-}
-
-/// Locks, ignoring poison: the data behind our locks is consistent at every instant.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sessions {
@@ -196,13 +192,13 @@ impl Sessions {
             return;
         }
         let machine = spec.machine.clone();
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let mut known = None;
         if let Some(entry) = table.get_mut(&machine) {
             if *entry.spec == spec {
                 return;
             }
-            let state = lock(&entry.published).state.clone();
+            let state = entry.published.lock().state.clone();
             if same_connection(&entry.spec, &spec, &state) {
                 entry.spec = Arc::new(spec);
                 entry.updates.send_replace(entry.spec.clone());
@@ -252,36 +248,33 @@ impl Sessions {
     /// Stops keeping the machine connected. Returns at once; its connection is closed within a
     /// second.
     pub fn remove(&self, machine: &MachineKey) {
-        let Some(entry) = lock(&self.table).remove(machine) else {
+        let Some(entry) = self.table.lock().remove(machine) else {
             return;
         };
         entry.cancel.cancel();
-        lock(&entry.published).agent = None;
+        entry.published.lock().agent = None;
         self.shared.changed(machine);
     }
 
     /// What is known about a machine's session; `None` without `ensure`.
     pub fn state(&self, machine: &MachineKey) -> Option<SessionState> {
-        let table = lock(&self.table);
-        table
-            .get(machine)
-            .map(|entry| lock(&entry.published).state.clone())
+        self.published(machine, |published| published.state.clone())
     }
 
     /// The machine's agent, while it is connected and Ready.
     pub fn agent(&self, machine: &MachineKey) -> Option<Agent> {
-        let table = lock(&self.table);
-        table
-            .get(machine)
-            .and_then(|entry| lock(&entry.published).agent.clone())
+        self.published(machine, |published| published.agent.clone())?
     }
 
     /// The output of a machine's bootstrap, while it goes on or after it failed.
     pub fn transcript(&self, machine: &MachineKey) -> Option<Transcript> {
-        let table = lock(&self.table);
-        table
-            .get(machine)
-            .and_then(|entry| lock(&entry.published).transcript.clone())
+        self.published(machine, |published| published.transcript.clone())?
+    }
+
+    fn published<T>(&self, machine: &MachineKey, read: impl FnOnce(&mut Published) -> T) -> Option<T> {
+        let table = self.table.lock();
+        let entry = table.get(machine)?;
+        Some(read(&mut entry.published.lock()))
     }
 
     /// Notes that the machine's agent told that the cloud takes the machine back.
@@ -290,10 +283,8 @@ impl Sessions {
         let Some(at) = at.and_then(|at| Timestamp::from_millisecond(at).ok()) else {
             return;
         };
-        let news = lock(&self.table)
-            .get(machine)
-            .is_some_and(|entry| lock(&entry.published).state.reclaim_at.replace(at) != Some(at));
-        if news {
+        let before = self.published(machine, |published| published.state.reclaim_at.replace(at));
+        if before.is_some_and(|before| before != Some(at)) {
             tracing::warn!(%machine, %at, "the cloud takes the machine back");
             self.shared.changed(machine);
         }
@@ -301,7 +292,7 @@ impl Sessions {
 
     /// Machines that have a session.
     pub fn machines(&self) -> Vec<MachineKey> {
-        lock(&self.table).keys().cloned().collect()
+        self.table.lock().keys().cloned().collect()
     }
 
     /// A counter that grows with each change of any session.
@@ -312,12 +303,12 @@ impl Sessions {
     /// Closes all sessions and waits for their tasks; `ensure` does nothing afterwards.
     pub async fn shutdown(&self) {
         self.shared.shutdown.cancel();
-        let entries = std::mem::take(&mut *lock(&self.table));
+        let entries = std::mem::take(&mut *self.table.lock());
         for (_, entry) in entries {
             // A task that panicked has ended, too.
             let _ = entry.task.await;
         }
-        let notifier = lock(&self.notifier).take();
+        let notifier = self.notifier.lock().take();
         if let Some(notifier) = notifier {
             let _ = notifier.await;
         }
@@ -328,7 +319,8 @@ impl Sessions {
 impl Sessions {
     /// How long a machine's bootstrap may take.
     pub(crate) fn longest_bootstrap(&self, machine: &MachineKey) -> Duration {
-        lock(&self.table)
+        self.table
+            .lock()
             .get(machine)
             .map_or(Duration::ZERO, |entry| entry.spec.bootstrap.total_timeout)
     }
@@ -342,33 +334,20 @@ impl Drop for Sessions {
 
 /// Whether the running connection already matches the new spec.
 fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -> bool {
-    let SessionSpec {
-        machine,
-        endpoint,
-        private_key,
-        host_key,
-        bootstrap,
-        lease: _,
-        retry_interval: _,
-        epoch,
-        epoch_proof,
-        installation,
-        ready_at: _,
-    } = new;
     // The learnt key comes back as the pinned one.
-    let pinned_as_shown = match (host_key, &state.host_key) {
+    let pinned_as_shown = match (&new.host_key, &state.host_key) {
         (Some(pinned), Some(shown)) => same_key(pinned, shown),
-        (None, _) => old.host_key.is_none(),
-        (Some(_), None) => false,
+        (None, _) | (Some(_), None) => false,
     };
-    old.machine == *machine
-        && old.endpoint == *endpoint
-        && old.private_key == *private_key
-        && old.bootstrap == *bootstrap
-        && old.epoch == *epoch
-        && old.epoch_proof == *epoch_proof
-        && old.installation == *installation
-        && (old.host_key == *host_key || pinned_as_shown)
+    // These are used as they change.
+    let unchanged = SessionSpec {
+        host_key: old.host_key.clone(),
+        lease: old.lease,
+        retry_interval: old.retry_interval,
+        ready_at: old.ready_at,
+        ..new.clone()
+    };
+    unchanged == *old && (old.host_key == new.host_key || pinned_as_shown)
 }
 
 /// Whether two keys are equal but for comments.
@@ -383,7 +362,7 @@ fn same_key(a: &str, b: &str) -> bool {
 async fn tell(shared: Arc<Shared>, changed: mpsc::Sender<MachineKey>) {
     let send = async {
         loop {
-            let next = lock(&shared.dirty).pop_first();
+            let next = shared.dirty.lock().pop_first();
             match next {
                 Some(machine) => {
                     if changed.send(machine).await.is_err() {

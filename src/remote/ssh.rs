@@ -7,13 +7,15 @@
 use std::{
     borrow::Cow,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
+use futures::future::OptionFuture;
+use parking_lot::Mutex;
 use russh::{
     ChannelMsg, Disconnect, Preferred, cipher,
     client::{self, AuthResult},
@@ -23,7 +25,7 @@ use skyward_core::Secret;
 use tokio::{
     fs::File,
     io::AsyncReadExt as _,
-    time::{Instant, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -182,13 +184,13 @@ impl Connection {
         login: &Login<'_>,
         meter: Arc<Meter>,
     ) -> Result<Self, ConnectError> {
-        match timeout(HANDSHAKE, Self::handshake(stream, login, meter)).await {
-            Ok(result) => result,
-            Err(_) => Err(ConnectError::Unreachable(format!(
+        let handshake = timeout(HANDSHAKE, Self::handshake(stream, login, meter)).await;
+        handshake.map_err(|_| {
+            ConnectError::Unreachable(format!(
                 "something accepts connections but SSH did not answer within {} s",
                 HANDSHAKE.as_secs()
-            ))),
-        }
+            ))
+        })?
     }
 
     async fn handshake(
@@ -219,11 +221,7 @@ impl Connection {
             .await
             .map_err(ClientError::into_connect_error)?;
         authenticate(&mut handle, login.user, private, &lost).await?;
-        let host_key = shown
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .unwrap_or_default();
+        let host_key = shown.lock().take().unwrap_or_default();
         Ok(Self {
             handle,
             host_key,
@@ -280,10 +278,10 @@ impl Connection {
         limit: Duration,
         output: impl FnMut(Output, &[u8]) + Send,
     ) -> Result<Exit, ExecError> {
-        match timeout(limit, self.exec_to_its_end(command, input.into(), output)).await {
-            Ok(result) => result,
-            Err(_) => Err(ExecError::TimedOut(limit)),
-        }
+        let exec = self.exec_to_its_end(command, input.into(), output);
+        timeout(limit, exec)
+            .await
+            .unwrap_or(Err(ExecError::TimedOut(limit)))
     }
 
     async fn exec_to_its_end(
@@ -322,7 +320,7 @@ impl Connection {
             let message = tokio::select! {
                 message = read.wait() => message,
                 () = &mut feed => continue,
-                () = until(deadline) => break,
+                Some(()) = OptionFuture::from(deadline.map(sleep_until)) => break,
             };
             match message {
                 Some(ChannelMsg::Data { data }) => output(Output::Out, &data),
@@ -475,13 +473,6 @@ fn config() -> Arc<client::Config> {
         preferred,
         ..client::Config::default()
     })
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Closes the channel when dropped, so that a command that was given up does not keep

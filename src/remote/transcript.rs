@@ -5,16 +5,14 @@
 //! beginning, where a secret could be cut with it. Secrets are masked when the text is read, so
 //! that each is looked for in the whole text.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex},
-};
+use std::{fmt, sync::Arc};
+
+use parking_lot::Mutex;
 
 use crate::{
     bootstrap::printable,
     budget::{Account, Charge},
     mask::Mask,
-    sessions::lock,
 };
 
 /// Most bytes that are kept of one bootstrap.
@@ -47,7 +45,7 @@ struct State {
 impl fmt::Debug for Transcript {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Its content is not masked.
-        write!(f, "Transcript({} bytes)", lock(&self.0.state).bytes.len())
+        write!(f, "Transcript({} bytes)", self.0.state.lock().bytes.len())
     }
 }
 
@@ -66,7 +64,7 @@ impl Transcript {
 
     /// A step begins.
     pub(crate) fn begin(&self, step: &str) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         let is_in_line = state.bytes.last().is_some_and(|last| *last != b'\n');
         let end = if is_in_line || state.in_line { "\n" } else { "" };
         state.add(format!("{end}--- {step} ---\n").as_bytes(), &self.0.account);
@@ -74,13 +72,13 @@ impl Transcript {
 
     /// Adds output.
     pub(crate) fn push(&self, bytes: &[u8]) {
-        lock(&self.0.state).add(bytes, &self.0.account);
+        self.0.state.lock().add(bytes, &self.0.account);
     }
 
     /// The kept output, masked, as a terminal shows it. Slow: not for an async worker thread.
     pub fn text(&self) -> String {
         let (bytes, left_out) = {
-            let state = lock(&self.0.state);
+            let state = self.0.state.lock();
             (state.bytes.clone(), state.left_out)
         };
         let text = self.0.mask.apply(&printable(&String::from_utf8_lossy(&bytes)));
@@ -183,7 +181,7 @@ mod tests {
         transcript.push(b"error: the end");
         let text = transcript.text();
         let (first, rest) = text.split_once('\n').unwrap();
-        let held = lock(&transcript.0.state).bytes.len();
+        let held = transcript.0.state.lock().bytes.len();
         assert!(held <= MOST && held > MOST / 2, "{held}");
         let left_out = 20_000 * line.len() + "error: the end".len() - held;
         assert_eq!(first, format!("--- the first {left_out} bytes are left out ---"));
@@ -197,7 +195,7 @@ mod tests {
         for _ in 0..100 {
             transcript.push(&[b'x'; 10_000]);
         }
-        assert!(lock(&transcript.0.state).bytes.len() <= MOST);
+        assert!(transcript.0.state.lock().bytes.len() <= MOST);
         transcript.push(b"\nthe next line\n");
         assert!(transcript.text().ends_with("the next line\n"));
     }
@@ -214,7 +212,7 @@ mod tests {
                     .push(format!("line {n} of what this machine printed in its bootstrap\n").as_bytes());
             }
         }
-        let held = |transcript: &Transcript| lock(&transcript.0.state).bytes.len();
+        let held = |transcript: &Transcript| transcript.0.state.lock().bytes.len();
         let sum: usize = all.iter().map(held).sum();
         assert!(sum <= 24 << 20, "{sum}");
         assert!(

@@ -8,9 +8,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The items that wait, in the order of the turns.
@@ -142,7 +143,7 @@ impl Turns {
     /// Waits for a turn of that lane of a namespace.
     pub async fn wait(self: &Arc<Self>, namespace: &str, lane: &str) -> Turn {
         let turn_rx = {
-            let mut inner = self.lock();
+            let mut inner = self.0.lock();
             if inner.counts.may(namespace) {
                 inner.counts.take(namespace);
                 return self.turn(namespace);
@@ -167,10 +168,10 @@ impl Turns {
 
     /// A turn is over: the next waiter that may have it gets it.
     fn pass_on(self: &Arc<Self>, namespace: &str) {
-        self.lock().counts.give_back(namespace);
+        self.0.lock().counts.give_back(namespace);
         loop {
             let (namespace, turn_tx) = {
-                let Inner { counts, queue } = &mut *self.lock();
+                let Inner { counts, queue } = &mut *self.0.lock();
                 let Some((namespace, turn_tx)) = queue.pop(|name| counts.may(name)) else {
                     return;
                 };
@@ -180,13 +181,9 @@ impl Turns {
             if let Err(mut turn) = turn_tx.send(self.turn(&namespace)) {
                 // The waiter has left: another one gets the turn, and not by dropping this one.
                 turn.turns = None;
-                self.lock().counts.give_back(&namespace);
+                self.0.lock().counts.give_back(&namespace);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -294,8 +291,8 @@ mod tests {
         drop(left);
         let held = stays.as_mut().now_or_never().expect("it is its turn");
         drop(held);
-        assert_eq!(turns.lock().counts.free, 1);
-        assert!(turns.lock().counts.taken.is_empty());
+        assert_eq!(turns.0.lock().counts.free, 1);
+        assert!(turns.0.lock().counts.taken.is_empty());
     }
 
     #[test]
@@ -325,6 +322,6 @@ mod tests {
         assert!(fourth.as_mut().now_or_never().is_none());
         drop((held, loud));
         assert!(fourth.as_mut().now_or_never().is_some());
-        assert!(turns.lock().counts.taken.is_empty());
+        assert!(turns.0.lock().counts.taken.is_empty());
     }
 }

@@ -41,12 +41,9 @@ pub(crate) fn folder(owner: &str) -> Result<Path, Error> {
 }
 
 fn log_path(pool_uid: &str, machine: &str) -> Result<Path, Error> {
-    Ok(Path::from_iter([
-        POOLS,
-        checked(pool_uid)?,
-        checked(machine)?,
-        "bootstrap.log",
-    ]))
+    Ok(folder(&owner(pool_uid)?)?
+        .join(checked(machine)?)
+        .join("bootstrap.log"))
 }
 
 impl Store {

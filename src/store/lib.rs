@@ -22,8 +22,8 @@
 //!   deletes them.
 //! - Room is taken before anything is written (`room.rs`, `ledger.rs`): each namespace has a
 //!   quota, and a tenth of the volume is kept for ends of runs and small values.
-//! - A run has one writer at a time: its dispatcher's collector. Writing the same bytes
-//!   twice is harmless.
+//! - The pieces of a run are changed one change at a time (`writers.rs`). Writing
+//!   the same bytes twice is harmless.
 //! - Ids come from users of the aggregated API too; anything but `[a-z0-9-]` is refused, so
 //!   that no id names another path.
 //!
@@ -37,6 +37,7 @@ mod room;
 mod segments;
 mod values;
 mod volume;
+mod writers;
 
 use std::{
     io::ErrorKind,
@@ -55,6 +56,7 @@ use crate::{
     ledger::Held,
     room::Room,
     segments::{Layout, MAX_OFFSET, Segment},
+    writers::Writers,
 };
 pub use crate::{
     error::Error,
@@ -66,6 +68,8 @@ pub use crate::{
 
 /// Most bytes that one step of a reading stream holds.
 const READ_PIECE: u64 = 256 * 1024;
+/// The object of a run with its outcome.
+const OUTCOME: &str = "outcome.json";
 /// Merges at the same time; each holds at most 4 MiB.
 const MERGES: usize = 4;
 /// Most bytes of one log or value, whatever size a machine tells: the agent keeps no more of a log.
@@ -117,6 +121,7 @@ pub struct Store {
     root: Option<PathBuf>,
     merges: Semaphore,
     room: Room,
+    writers: Writers,
 }
 
 impl std::fmt::Debug for Store {
@@ -140,6 +145,7 @@ impl Store {
             room: Room::new(Some(Arc::new(volume::Directory(root.clone())))),
             root: Some(root),
             merges: Semaphore::new(MERGES),
+            writers: Writers::new(),
         })
     }
 
@@ -150,6 +156,7 @@ impl Store {
             root: None,
             merges: Semaphore::new(MERGES),
             room: Room::new(None),
+            writers: Writers::new(),
         }
     }
 
@@ -178,36 +185,53 @@ impl Store {
     /// Adds a piece of a run's encoded log and returns the offset at which the next one must start.
     /// Bytes that are stored already are not written again; a piece that does not join is refused.
     pub async fn put_log_segment(
-        &self,
+        self: &Arc<Self>,
         task_uid: &str,
         run_id: &str,
         start: u64,
         bytes: Bytes,
     ) -> Result<u64, Error> {
         let folder = log_folder(task_uid, run_id)?;
-        self.append((task_uid, run_id), &folder, start, bytes, Class::Bulk)
+        self.append((task_uid, run_id), folder, Some(start), bytes, Class::Bulk)
             .await
     }
 
     /// Adds our own last line to a log that ends here.
-    pub async fn end_log(&self, task_uid: &str, run_id: &str, line: Bytes) -> Result<(), Error> {
+    pub async fn end_log(self: &Arc<Self>, task_uid: &str, run_id: &str, line: Bytes) -> Result<(), Error> {
         let folder = log_folder(task_uid, run_id)?;
-        let end = self.layout(&folder).await?.end();
-        self.append((task_uid, run_id), &folder, end, line, Class::End)
+        self.append((task_uid, run_id), folder, None, line, Class::End)
             .await?;
         Ok(())
     }
 
+    /// Adds a piece that begins there, or at the end of the pieces that are stored.
     async fn append(
+        self: &Arc<Self>,
+        (task_uid, run_id): (&str, &str),
+        folder: Path,
+        start: Option<u64>,
+        bytes: Bytes,
+        class: Class,
+    ) -> Result<u64, Error> {
+        let of = (task_uid.to_owned(), run_id.to_owned());
+        self.alone(run_id, |store| async move {
+            let of = (of.0.as_str(), of.1.as_str());
+            store.append_alone(of, &folder, start, bytes, class).await
+        })
+        .await
+    }
+
+    async fn append_alone(
         &self,
         (task_uid, run_id): (&str, &str),
         folder: &Path,
-        start: u64,
+        start: Option<u64>,
         bytes: Bytes,
         class: Class,
     ) -> Result<u64, Error> {
         let layout = self.layout(folder).await?;
         let end = layout.end();
+        let start = start.unwrap_or(end);
         if start > end {
             return Err(Error::Gap { start, end });
         }
@@ -239,14 +263,8 @@ impl Store {
                 let mut whole =
                     BytesMut::with_capacity(usize::try_from(new_end - first.start).unwrap_or_default());
                 for segment in &merged {
-                    whole.extend_from_slice(
-                        &self
-                            .objects
-                            .get(&segment_path(folder, *segment))
-                            .await?
-                            .bytes()
-                            .await?,
-                    );
+                    let stored = self.objects.get(&segment_path(folder, *segment)).await?;
+                    whole.extend_from_slice(&stored.bytes().await?);
                 }
                 whole.extend_from_slice(&new);
                 self.objects
@@ -277,27 +295,30 @@ impl Store {
 
     /// Notes that a part of a run's log is missing and returns the offset at which the next piece
     /// must start. Bytes that are stored already stay; a gap that does not join is refused.
-    pub async fn put_log_gap(&self, task_uid: &str, run_id: &str, gap: Gap) -> Result<u64, Error> {
+    pub async fn put_log_gap(self: &Arc<Self>, task_uid: &str, run_id: &str, gap: Gap) -> Result<u64, Error> {
         let folder = log_folder(task_uid, run_id)?;
-        let Gap { start, end, why } = gap;
-        let stored = self.layout(&folder).await?.end();
-        if start > stored || end > MAX_OFFSET {
-            return Err(Error::Gap { start, end: stored });
-        }
-        if end <= stored {
-            return Ok(stored);
-        }
-        let note = Segment {
-            start: stored,
-            size: end - stored,
-            missing: Some(why),
-        };
-        let taken = self.take(task_uid, run_id, Held::object(0), Class::Bulk).await?;
-        self.objects
-            .put(&segment_path(&folder, note), PutPayload::new())
-            .await?;
-        taken.written();
-        Ok(end)
+        let of = (task_uid.to_owned(), run_id.to_owned());
+        self.alone(run_id, |store| async move {
+            let Gap { start, end, why } = gap;
+            let stored = store.layout(&folder).await?.end();
+            if start > stored || end > MAX_OFFSET {
+                return Err(Error::Gap { start, end: stored });
+            }
+            if end <= stored {
+                return Ok(stored);
+            }
+            let note = Segment {
+                start: stored,
+                size: end - stored,
+                missing: Some(why),
+            };
+            let taken = store.take(&of.0, &of.1, Held::object(0), Class::Bulk).await?;
+            let note = segment_path(&folder, note);
+            store.objects.put(&note, PutPayload::new()).await?;
+            taken.written();
+            Ok(end)
+        })
+        .await
     }
 
     /// The offset at which the next piece of the log must start; 0 for an unknown run.
@@ -349,18 +370,12 @@ impl Store {
                 }
                 let from = offset - segment.start;
                 let to = segment.size.min(from + READ_PIECE);
-                match store
-                    .objects
-                    .get_range(&segment_path(&folder, segment), from..to)
-                    .await
-                {
-                    Ok(bytes) => {
-                        let next = offset + bytes.len() as u64;
-                        return Ok(Some((Piece::Bytes(bytes), (store, folder, next, layout))));
-                    }
-                    Err(object_store::Error::NotFound { .. }) => layout = Layout::default(),
-                    Err(error) => return Err(error.into()),
+                let path = segment_path(&folder, segment);
+                if let Some(bytes) = if_there(store.objects.get_range(&path, from..to).await)? {
+                    let next = offset + bytes.len() as u64;
+                    return Ok(Some((Piece::Bytes(bytes), (store, folder, next, layout))));
                 }
+                layout = Layout::default();
             }
             // The segments were deleted while we read, again and again: the Task is gone.
             Ok(None)
@@ -370,21 +385,12 @@ impl Store {
 
     /// Ids of the runs with stored data, sorted.
     pub async fn runs(&self, task_uid: &str) -> Result<Vec<String>, Error> {
-        let prefix = Path::from(checked(task_uid)?);
-        let listing = self.objects.list_with_delimiter(Some(&prefix)).await?;
-        let mut runs: Vec<String> = listing
-            .common_prefixes
-            .iter()
-            .filter_map(Path::filename)
-            .map(str::to_owned)
-            .collect();
-        runs.sort_unstable();
-        Ok(runs)
+        self.ids_in(Some(&Path::from(checked(task_uid)?))).await
     }
 
     /// Stores the outcome of a run; its log and result are stored before.
     pub async fn put_outcome(&self, task_uid: &str, run_id: &str, json: Bytes) -> Result<(), Error> {
-        let path = outcome_path(task_uid, run_id)?;
+        let path = run_path(task_uid, run_id, OUTCOME)?;
         self.replace((task_uid, run_id), path, json, Class::End).await
     }
 
@@ -396,11 +402,8 @@ impl Store {
         bytes: Bytes,
         class: Class,
     ) -> Result<(), Error> {
-        let before = match self.objects.head(&path).await {
-            Ok(meta) => Held::object(meta.size),
-            Err(object_store::Error::NotFound { .. }) => Held::default(),
-            Err(error) => return Err(error.into()),
-        };
+        let before = if_there(self.objects.head(&path).await)?;
+        let before = before.map_or_else(Held::default, |meta| Held::object(meta.size));
         let after = Held::object(bytes.len() as u64);
         let taken = self.take(task_uid, run_id, after.less(before), class).await?;
         self.objects.put(&path, PutPayload::from_bytes(bytes)).await?;
@@ -411,7 +414,7 @@ impl Store {
 
     /// The outcome of a run, if it was stored.
     pub async fn get_outcome(&self, task_uid: &str, run_id: &str) -> Result<Option<Bytes>, Error> {
-        self.read_small(&outcome_path(task_uid, run_id)?).await
+        self.read_small(&run_path(task_uid, run_id, OUTCOME)?).await
     }
 
     /// Deletes all stored data of a Task. Fine if it is gone already.
@@ -438,10 +441,7 @@ impl Store {
             .boxed();
         let mut deleted = self.objects.delete_stream(listed);
         while let Some(result) = deleted.next().await {
-            match result {
-                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+            if_there(result)?;
         }
         self.forget(owner);
         Ok(())
@@ -455,7 +455,7 @@ impl Store {
     /// Folders there whose names are ids, sorted.
     async fn ids_in(&self, prefix: Option<&Path>) -> Result<Vec<String>, Error> {
         let listing = self.objects.list_with_delimiter(prefix).await?;
-        let mut uids: Vec<String> = listing
+        let mut ids: Vec<String> = listing
             .common_prefixes
             .iter()
             .filter_map(Path::filename)
@@ -463,8 +463,8 @@ impl Store {
             .filter(|name| checked(name).is_ok())
             .map(str::to_owned)
             .collect();
-        uids.sort_unstable();
-        Ok(uids)
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     /// How long nothing of this Task has changed; `None` when nothing is stored of it.
@@ -516,11 +516,16 @@ impl Store {
 
     /// Deletes an object; returns whether it existed.
     async fn delete_if_there(&self, path: &Path) -> Result<bool, Error> {
-        match self.objects.delete(path).await {
-            Ok(()) => Ok(true),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(if_there(self.objects.delete(path).await)?.is_some())
+    }
+}
+
+/// The answer about an object; `None` if there is no such object.
+fn if_there<T>(answer: object_store::Result<T>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -538,20 +543,17 @@ fn checked(id: &str) -> Result<&str, Error> {
     }
 }
 
+/// An object or folder of a run.
+fn run_path(task_uid: &str, run_id: &str, name: &str) -> Result<Path, Error> {
+    Ok(Path::from_iter([checked(task_uid)?, checked(run_id)?, name]))
+}
+
 fn log_folder(task_uid: &str, run_id: &str) -> Result<Path, Error> {
-    Ok(Path::from_iter([checked(task_uid)?, checked(run_id)?, "log"]))
+    run_path(task_uid, run_id, "log")
 }
 
 fn segment_path(folder: &Path, segment: Segment) -> Path {
     folder.clone().join(segment.name())
-}
-
-fn outcome_path(task_uid: &str, run_id: &str) -> Result<Path, Error> {
-    Ok(Path::from_iter([
-        checked(task_uid)?,
-        checked(run_id)?,
-        "outcome.json",
-    ]))
 }
 
 #[cfg(test)]

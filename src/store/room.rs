@@ -1,9 +1,10 @@
 //! Takes room before anything is written: the effects around `ledger.rs`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, PutPayload, path::Path};
+use parking_lot::Mutex;
 
 use crate::{
     Error, Store,
@@ -34,10 +35,6 @@ impl Room {
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        lock(&self.ledger)
-    }
-
     /// `None`: not known, so nothing is refused for want of it.
     async fn space(&self) -> Option<Space> {
         let volume = self.volume.clone()?;
@@ -46,10 +43,6 @@ impl Room {
             .ok()?
             .ok()
     }
-}
-
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Room that was taken for a write. Dropped before [`Taken::written`], it stays counted until
@@ -70,7 +63,9 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        lock(&self.ledger).settle((&self.task, &self.run), self.object, self.written);
+        self.ledger
+            .lock()
+            .settle((&self.task, &self.run), self.object, self.written);
     }
 }
 
@@ -78,12 +73,12 @@ impl Store {
     /// Notes the namespace of a Task, before its data is written: that namespace is charged. The
     /// call is cheap, and may be repeated.
     pub fn charge(&self, task_uid: &str, namespace: &str) {
-        self.room.ledger().charge(task_uid, namespace);
+        self.room.ledger.lock().charge(task_uid, namespace);
     }
 
     /// Bytes that each namespace holds, as far as is known.
     pub fn usage(&self) -> std::collections::BTreeMap<String, u64> {
-        let usage = self.room.ledger().usage();
+        let usage = self.room.ledger.lock().usage();
         usage
             .into_iter()
             .map(|(namespace, held)| (namespace, held.bytes))
@@ -92,7 +87,7 @@ impl Store {
 
     /// Tasks of a namespace of which something is stored, as far as is known.
     pub fn tasks_of(&self, namespace: &str) -> Vec<String> {
-        let mut owners = self.room.ledger().tasks_of(namespace);
+        let mut owners = self.room.ledger.lock().tasks_of(namespace);
         owners.retain(|owner| !is_pool(owner));
         owners
     }
@@ -105,18 +100,18 @@ impl Store {
         bytes: u64,
         class: Class,
     ) -> Result<(), Error> {
-        if self.room.ledger().due(task_uid).count {
+        if self.room.ledger.lock().due(task_uid).count {
             self.look_at(task_uid).await?;
         }
         let space = self.room.space().await;
-        let looked = self.room.ledger().look(
+        let looked = self.room.ledger.lock().look(
             (task_uid, run_id),
             Held::object(bytes),
             class,
             self.room.quota,
             space,
         );
-        looked.map_err(refused)
+        Ok(looked?)
     }
 
     /// Takes room for an object of a run that is about to be written, or for the growth of one.
@@ -127,14 +122,14 @@ impl Store {
         object: Held,
         class: Class,
     ) -> Result<Taken, Error> {
-        if self.room.ledger().due(task_uid).count {
+        if self.room.ledger.lock().due(task_uid).count {
             self.look_at(task_uid).await?;
         }
         let space = self.room.space().await;
         self.room
-            .ledger()
-            .take((task_uid, run_id), object, class, self.room.quota, space)
-            .map_err(refused)?;
+            .ledger
+            .lock()
+            .take((task_uid, run_id), object, class, self.room.quota, space)?;
         let taken = Taken {
             ledger: self.room.ledger.clone(),
             task: task_uid.into(),
@@ -150,10 +145,10 @@ impl Store {
     /// other, and forgets Tasks of which nothing is stored. Until then namespaces seem to hold less
     /// than they do. A Task that cannot be counted is skipped; the last such error is returned.
     pub async fn count(&self) -> Result<(), Error> {
-        self.room.ledger().tidy();
+        self.room.ledger.lock().tidy();
         let mut result = Ok(());
         for uid in self.owners().await? {
-            if self.room.ledger().knows(&uid) {
+            if self.room.ledger.lock().knows(&uid) {
                 continue;
             }
             if let Err(error) = self.look_at(&uid).await {
@@ -162,7 +157,7 @@ impl Store {
             }
             // Deleted while we looked: the files that we saw are gone.
             if matches!(self.age_of(&uid).await, Ok(None)) {
-                self.room.ledger().remove(&uid);
+                self.room.ledger.lock().remove(&uid);
             }
         }
         result
@@ -170,7 +165,7 @@ impl Store {
 
     /// Whether an older version stored data of a Task without its namespace.
     pub fn is_nobodys(&self, task_uid: &str) -> bool {
-        self.room.ledger().is_nobodys(task_uid)
+        self.room.ledger.lock().is_nobodys(task_uid)
     }
 
     /// Stores the namespace of such a Task durably.
@@ -181,12 +176,12 @@ impl Store {
 
     /// Gives back the room of a run's objects that were deleted.
     pub(crate) fn give_back(&self, task_uid: &str, run_id: &str, objects: Held) {
-        self.room.ledger().give_back((task_uid, run_id), objects);
+        self.room.ledger.lock().give_back((task_uid, run_id), objects);
     }
 
     /// Forgets a Task whose stored data is gone.
     pub(crate) fn forget(&self, task_uid: &str) {
-        self.room.ledger().remove(task_uid);
+        self.room.ledger.lock().remove(task_uid);
     }
 
     /// Looks at the files of one Task.
@@ -204,24 +199,24 @@ impl Store {
                 found.object(run.as_ref().map_or("", AsRef::as_ref), meta.size);
             }
         }
-        if found.is_labelled() && self.room.ledger().due(uid).label.is_none() {
+        if found.is_labelled() && self.room.ledger.lock().due(uid).label.is_none() {
             let name = self.objects.get(&label).await?.bytes().await?;
             if let Ok(namespace) = std::str::from_utf8(&name) {
                 self.charge(uid, namespace);
             }
         }
-        self.room.ledger().counted(uid, &found);
+        self.room.ledger.lock().counted(uid, &found);
         Ok(())
     }
 
     /// Writes the file that names a Task's namespace, if there is none yet.
     async fn label(&self, task_uid: &str) -> Result<(), Error> {
-        let Some(namespace) = self.room.ledger().due(task_uid).label else {
+        let Some(namespace) = self.room.ledger.lock().due(task_uid).label else {
             return Ok(());
         };
         let name = PutPayload::from(namespace.as_bytes().to_vec());
         self.objects.put(&label_path(task_uid)?, name).await?;
-        self.room.ledger().labelled(task_uid);
+        self.room.ledger.lock().labelled(task_uid);
         Ok(())
     }
 }
@@ -230,26 +225,31 @@ fn label_path(owner: &str) -> Result<Path, Error> {
     Ok(folder(owner)?.join(LABEL))
 }
 
-fn refused(refusal: Refusal) -> Error {
-    match refusal {
-        Refusal::Namespace {
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal::Namespace {
             namespace,
             used,
             quota,
-        } if used.files.saturating_add(LITTLE) >= quota.files => Error::TooManyFiles {
-            namespace: namespace.to_string(),
-            used: used.files,
-            quota: quota.files,
-        },
-        Refusal::Namespace {
-            namespace,
-            used,
-            quota,
-        } => Error::QuotaExceeded {
-            namespace: namespace.to_string(),
-            used: used.bytes,
-            quota: quota.bytes,
-        },
-        Refusal::Volume => Error::Kept,
+        } = refusal
+        else {
+            return Self::Kept;
+        };
+        let namespace = namespace.to_string();
+        if used.files.saturating_add(LITTLE) >= quota.files {
+            let (used, quota) = (used.files, quota.files);
+            Self::TooManyFiles {
+                namespace,
+                used,
+                quota,
+            }
+        } else {
+            let (used, quota) = (used.bytes, quota.bytes);
+            Self::QuotaExceeded {
+                namespace,
+                used,
+                quota,
+            }
+        }
     }
 }

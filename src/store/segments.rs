@@ -1,8 +1,6 @@
 //! Which objects make up the log of a run, and which of them the next piece is merged with.
 //! Pure: it sees names and sizes only.
 
-use std::cmp::Ordering;
-
 /// Why a part of a log is missing for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Missing {
@@ -83,12 +81,6 @@ impl Segment {
             Some(missing) => format!("{start:016}-{:016}-{}", self.end(), missing.as_str()),
         }
     }
-
-    /// In order of offsets; bytes come before the note that they are missing.
-    fn order(&self, other: &Self) -> Ordering {
-        let key = |segment: &Self| (segment.start, segment.missing, segment.size);
-        key(self).cmp(&key(other))
-    }
 }
 
 /// Largest offset in a log: it fits where numbers are signed, too.
@@ -115,7 +107,8 @@ impl Layout {
     /// without a note is left alone and counts only when the gap is filled: a listing that is made
     /// during a merge may lack merged segments.
     pub(crate) fn of(mut listed: Vec<Segment>) -> Self {
-        listed.sort_unstable_by(Segment::order);
+        // In order of offsets; bytes come before the note that they are missing.
+        listed.sort_unstable_by_key(|segment| (segment.start, segment.missing, segment.size));
         let mut layout = Self::default();
         let mut end = 0;
         for mut segment in listed {

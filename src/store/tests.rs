@@ -1,3 +1,5 @@
+mod writers;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -306,7 +308,7 @@ fn small(quota: Quota) -> (TempDir, Arc<Store>) {
 }
 
 /// Writes the log of a Task until a piece is refused; returns the stored MiB and the error.
-async fn fill(store: &Store, task: &str) -> (u64, Error) {
+async fn fill(store: &Arc<Store>, task: &str) -> (u64, Error) {
     for at in 0.. {
         let piece = Bytes::from(vec![b'x'; MIB]);
         if let Err(error) = store.put_log_segment(task, "run", at << 20, piece).await {
@@ -420,9 +422,8 @@ impl Volume for Files {
 async fn a_volume_that_can_hold_few_more_files_keeps_them_for_ends_and_small_values() {
     for (files_free, has_room) in [(200, true), (101, false)] {
         let (_folder, store) = store();
-        let store = Arc::into_inner(store)
-            .unwrap()
-            .with_volume(Arc::new(Files(files_free)));
+        let store = Arc::into_inner(store).unwrap();
+        let store = Arc::new(store.with_volume(Arc::new(Files(files_free))));
         store.charge(TASK, "team");
         let log = store.put_log_segment(TASK, RUN_ID, 0, "x".into()).await;
         assert_eq!(log.is_ok(), has_room, "{log:?}");
@@ -435,10 +436,9 @@ async fn a_volume_that_can_hold_few_more_files_keeps_them_for_ends_and_small_val
 #[tokio::test]
 async fn a_namespace_may_hold_its_part_of_the_files_too_and_is_told_so() {
     let (_folder, store) = store();
-    let store = Arc::into_inner(store)
-        .unwrap()
-        .with_quota(Quota::Percent(5))
-        .with_volume(Arc::new(Files(900)));
+    let store = Arc::into_inner(store).unwrap();
+    let store = store.with_quota(Quota::Percent(5));
+    let store = Arc::new(store.with_volume(Arc::new(Files(900))));
     store.charge(TASK, "team");
     for run in 0..12 {
         let id = format!("run-{run}");

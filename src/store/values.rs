@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStoreExt, path::Path};
 
-use crate::{Error, Piece, READ_PIECE, Store, StoredResult, checked, ledger::Class};
+use crate::{Error, Piece, READ_PIECE, Store, StoredResult, if_there, ledger::Class, run_path};
 
 impl Store {
     /// Stores a return value.
@@ -23,17 +23,14 @@ impl Store {
 
     /// The size of a return value that was stored in one piece, if one was.
     pub async fn whole_result(&self, task_uid: &str, run_id: &str) -> Result<Option<u64>, Error> {
-        match self.objects.head(&result_path(task_uid, run_id)?).await {
-            Ok(meta) => Ok(Some(meta.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let found = if_there(self.objects.head(&result_path(task_uid, run_id)?).await)?;
+        Ok(found.map(|meta| meta.size))
     }
 
     /// Adds a piece of a large return value of `size` bytes and answers the next offset.
     /// Readers see nothing of it before [`Store::seal_result`].
     pub async fn put_result_piece(
-        &self,
+        self: &Arc<Self>,
         task_uid: &str,
         run_id: &str,
         start: u64,
@@ -41,8 +38,14 @@ impl Store {
         size: u64,
     ) -> Result<u64, Error> {
         let folder = value_folder(task_uid, run_id)?;
-        self.append((task_uid, run_id), &folder, start, bytes, Class::of_value(size))
-            .await
+        self.append(
+            (task_uid, run_id),
+            folder,
+            Some(start),
+            bytes,
+            Class::of_value(size),
+        )
+        .await
     }
 
     /// The next offset of a return value in pieces; 0 when there is none.
@@ -58,13 +61,17 @@ impl Store {
     }
 
     /// Gives up a return value of which some pieces are there.
-    pub async fn drop_result(&self, task_uid: &str, run_id: &str) -> Result<(), Error> {
+    pub async fn drop_result(self: &Arc<Self>, task_uid: &str, run_id: &str) -> Result<(), Error> {
         let folder = value_folder(task_uid, run_id)?;
-        let listing = self.objects.list_with_delimiter(Some(&folder)).await?;
-        for meta in listing.objects {
-            self.free(task_uid, run_id, &meta.location, meta.size).await?;
-        }
-        Ok(())
+        let of = (task_uid.to_owned(), run_id.to_owned());
+        self.alone(run_id, |store| async move {
+            let listing = store.objects.list_with_delimiter(Some(&folder)).await?;
+            for meta in listing.objects {
+                store.free(&of.0, &of.1, &meta.location, meta.size).await?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// A return value from an offset, if there is one.
@@ -139,10 +146,9 @@ impl Store {
 
     /// The content of a small object, if there is one.
     pub(crate) async fn read_small(&self, path: &Path) -> Result<Option<Bytes>, Error> {
-        match self.objects.get(path).await {
-            Ok(found) => Ok(Some(found.bytes().await?)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+        match if_there(self.objects.get(path).await)? {
+            Some(found) => Ok(Some(found.bytes().await?)),
+            None => Ok(None),
         }
     }
 }
@@ -151,10 +157,6 @@ fn number(text: &[u8]) -> Option<u64> {
     // A number larger than any time or size of ours was not written by us.
     let number: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number < 1 << 40).then_some(number)
-}
-
-fn run_path(task_uid: &str, run_id: &str, name: &str) -> Result<Path, Error> {
-    Ok(Path::from_iter([checked(task_uid)?, checked(run_id)?, name]))
 }
 
 fn result_path(task_uid: &str, run_id: &str) -> Result<Path, Error> {

@@ -1,12 +1,12 @@
 //! The aggregated API's routes, and the users who may use them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, str::FromStr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
     body::Body,
     extract::{Path, Query, Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
@@ -19,12 +19,12 @@ use tokio::sync::watch;
 use crate::{
     GROUP, VERSION,
     authorize::{Access, Authorizer, Decision},
-    data::{Data, DataError},
+    data::{Chunks, Data, DataError},
     discovery,
     frontproxy::{RequestHeader, Unauthenticated, User},
     limits::{Limits, Of, Permit},
     log,
-    options::LogOptions,
+    options::{self, LogOptions},
     reading::Reading,
     result,
     serve::Peer,
@@ -149,7 +149,7 @@ async fn permit(shared: &Shared, user: &User, access: &Access) -> Result<Permit,
     if !is_name(namespace) || !is_name(name) {
         return Err(not_found(resource, name));
     }
-    let limit = shared.limits.each();
+    let limit = shared.limits.each;
     shared
         .limits
         .take(&user.name, namespace)
@@ -194,19 +194,15 @@ async fn admit(
         })?
         .ok_or_else(|| not_found("tasks", &name))?;
     let uid = task.metadata.uid.clone().unwrap_or_default();
-    let (data, tasks) = (Arc::clone(&shared.parts.data), Arc::clone(&shared.parts.tasks));
-    Ok((
-        Reading {
-            data,
-            tasks,
-            namespace,
-            name,
-            uid,
-            patience: shared.parts.patience,
-        },
-        task,
-        permit,
-    ))
+    let reading = Reading {
+        data: Arc::clone(&shared.parts.data),
+        tasks: Arc::clone(&shared.parts.tasks),
+        namespace,
+        name,
+        uid,
+        patience: shared.parts.patience,
+    };
+    Ok((reading, task, permit))
 }
 
 fn is_name(text: &str) -> bool {
@@ -244,12 +240,7 @@ async fn read_result(
     let rank = number(&query, "rank")?;
     let offset = number(&query, "offset")?;
     let chunks = result::open(reading, task, rank, offset).await?;
-    // The permit lives as long as the stream.
-    let chunks = chunks.map(move |chunk| {
-        let _held = &permit;
-        chunk
-    });
-    Ok(answer(chunks.boxed(), "application/json"))
+    Ok(answer(with_permit(chunks, permit), "application/json"))
 }
 
 async fn read_machine_log(
@@ -272,31 +263,27 @@ async fn read_machine_log(
         )),
         DataError::Unavailable(text) => Failure::unavailable(text),
     })?;
-    // The permit lives as long as the stream.
-    let chunks = chunks.map(move |chunk| {
+    Ok(answer(with_permit(chunks, permit), "text/plain; charset=utf-8"))
+}
+
+fn number<T: FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {
+    let number = query.get(name).map(|text| options::number(name, text));
+    number.transpose().map_err(Failure::bad_request)
+}
+
+/// The permit lives as long as the stream.
+fn with_permit(chunks: Chunks, permit: Permit) -> Chunks {
+    let held = move |_: &_| {
         let _held = &permit;
-        chunk
-    });
-    Ok(answer(chunks.boxed(), "text/plain; charset=utf-8"))
+    };
+    chunks.inspect(held).boxed()
 }
 
-fn number<T: std::str::FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {
-    query
-        .get(name)
-        .map(|text| {
-            text.parse()
-                .map_err(|_| Failure::bad_request(format!("{name}: {text:?} is not a whole number from 0")))
-        })
-        .transpose()
-}
-
-fn answer(chunks: crate::data::Chunks, kind: &'static str) -> Response {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
+fn answer(chunks: Chunks, kind: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
     (headers, Body::from_stream(chunks)).into_response()
 }

@@ -9,9 +9,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Most connections of a server at once.
@@ -67,7 +68,7 @@ impl Connections {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock())
     }
 
     /// Takes a connection in, and gives up another if there is no room.

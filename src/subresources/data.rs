@@ -17,28 +17,24 @@
 //! A new leader answers 503: it does not know yet what runs, so it cannot tell whether a log is
 //! complete.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use axum::{
     body::{Body, Bytes},
     http::{Request, StatusCode, header},
 };
-use futures::{Stream, StreamExt, stream::BoxStream};
+use futures::{StreamExt, stream::BoxStream};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use parking_lot::Mutex;
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde::{Deserialize, Serialize};
-use tokio::{net::TcpStream, sync::watch, task::JoinHandle, time::timeout};
+use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{records::Mark, tls::DATA_SERVER_NAME};
 
@@ -160,7 +156,7 @@ impl Leader {
     }
 
     async fn lookup(&self) -> Result<String, DataError> {
-        let unavailable = |text: String| DataError::Unavailable(text);
+        let unavailable = DataError::Unavailable;
         let Some(leases) = &self.leases else {
             return Err(unavailable("it does not answer".to_owned()));
         };
@@ -183,18 +179,10 @@ impl Leader {
             })
     }
 
-    fn known(&self) -> Option<String> {
-        self.address
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
     fn remember(&self, address: Option<String>) {
-        if self.leases.is_none() {
-            return;
+        if self.leases.is_some() {
+            *self.address.lock() = address;
         }
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
     }
 
     async fn get(&self, path: &str) -> Result<Chunks, DataError> {
@@ -206,7 +194,8 @@ impl Leader {
         let mut failure = String::new();
         // First the leader's last address, then that in the Lease.
         for fresh in [false, true] {
-            let address = match (fresh, self.known()) {
+            let known = self.address.lock().clone();
+            let address = match (fresh, known) {
                 (false, None) => continue,
                 (false, Some(address)) => address,
                 (true, _) => self.lookup().await?,
@@ -287,7 +276,7 @@ async fn ask(address: &str, tls: Arc<ClientConfig>, path: &str) -> Result<Result
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| format!("{address}: {error}"))?;
-    let connection = Owned(tokio::spawn(async move {
+    let connection = AbortOnDropHandle::new(tokio::spawn(async move {
         let _ = connection.await;
     }));
     let request = Request::get(path)
@@ -314,49 +303,19 @@ async fn ask(address: &str, tls: Arc<ClientConfig>, path: &str) -> Result<Result
     })
 }
 
-/// A task that ends with its owner.
-struct Owned(JoinHandle<()>);
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-fn chunks(body: Incoming, connection: Owned) -> Chunks {
+/// The body's chunks. They own the connection; nothing follows an error, such as a long silence.
+fn chunks(body: Incoming, connection: AbortOnDropHandle<()>) -> Chunks {
     let data = Body::new(body).into_data_stream();
-    let silent = with_deadline(data);
-    WithConnection {
-        inner: silent,
-        _connection: connection,
-    }
-    .boxed()
-}
-
-fn with_deadline(data: axum::body::BodyDataStream) -> Chunks {
-    futures::stream::unfold(Some(data), |state| async move {
-        let mut data = state?;
+    futures::stream::unfold(Some((data, connection)), |state| async move {
+        let (mut data, connection) = state?;
         match timeout(SILENCE, data.next()).await {
             Ok(None) => None,
-            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(data))),
+            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some((data, connection)))),
             Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
             Err(_) => Some((Err(io::Error::from(io::ErrorKind::TimedOut)), None)),
         }
     })
     .boxed()
-}
-
-struct WithConnection {
-    inner: Chunks,
-    _connection: Owned,
-}
-
-impl Stream for WithConnection {
-    type Item = io::Result<Bytes>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.inner.poll_next_unpin(context)
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Limits how many streams may be open at once: neither one runaway script nor one tenant with
 //! many users may take them all. So each user has a limit, and each namespace whose logs are read.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// The owner of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +19,8 @@ type Open = HashMap<(Of, Arc<str>), usize>;
 /// Open streams of each user and each namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    each: usize,
+    /// Most streams of one user, and of one namespace.
+    pub(crate) each: usize,
     open: Arc<Mutex<Open>>,
 }
 
@@ -40,11 +40,6 @@ impl Limits {
         }
     }
 
-    /// Most streams of one user, and of one namespace.
-    pub(crate) fn each(&self) -> usize {
-        self.each
-    }
-
     /// Takes room for one more stream; the error says whose limit is reached.
     pub(crate) fn take(&self, user: &str, namespace: &str) -> Result<Permit, Of> {
         let mut permit = Permit {
@@ -55,10 +50,6 @@ impl Limits {
         permit.widen(1)?;
         Ok(permit)
     }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Permit {
@@ -66,7 +57,7 @@ impl Permit {
     /// whose limit is reached; then nothing is taken.
     pub(crate) fn widen(&mut self, streams: usize) -> Result<(), Of> {
         let more = streams.saturating_sub(self.streams);
-        let mut open = self.limits.open();
+        let mut open = self.limits.open.lock();
         for holder in &self.holders {
             let count = open.get(holder).copied().unwrap_or_default();
             if count + more > self.limits.each {
@@ -83,7 +74,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut open = self.limits.open();
+        let mut open = self.limits.open.lock();
         for holder in &self.holders {
             if let Some(count) = open.get_mut(holder) {
                 *count = count.saturating_sub(self.streams);
@@ -108,7 +99,10 @@ mod tests {
         assert!(limits.take("ben", "a").is_ok());
         drop(held);
         assert!(limits.take("ana", "a").is_ok());
-        assert!(limits.open().is_empty(), "nothing is kept of users who have left");
+        assert!(
+            limits.open.lock().is_empty(),
+            "nothing is kept of users who have left"
+        );
     }
 
     #[test]
@@ -124,7 +118,7 @@ mod tests {
         // A user who reads there has lost no stream elsewhere.
         assert!(limits.take(&user(4), "other").is_ok());
         drop((held, quiet));
-        assert!(limits.open().is_empty());
+        assert!(limits.open.lock().is_empty());
     }
 
     #[test]
@@ -142,6 +136,6 @@ mod tests {
             "nothing was taken in vain"
         );
         drop((one, other));
-        assert!(limits.open().is_empty());
+        assert!(limits.open.lock().is_empty());
     }
 }

@@ -306,12 +306,10 @@ impl Pump {
     async fn runs(&self, writer: &mut Writer) -> Result<Runs, Ended> {
         let mut failures = 0;
         loop {
-            match self
-                .reading
-                .data
-                .runs(&self.reading.namespace, &self.reading.uid)
-                .await
-            {
+            let Reading {
+                data, namespace, uid, ..
+            } = &self.reading;
+            match data.runs(namespace, uid).await {
                 Ok(runs) => return Ok(runs),
                 Err(DataError::NotFound) => {}
                 Err(DataError::Unavailable(text)) => {
@@ -344,15 +342,15 @@ impl Pump {
     }
 
     async fn pause(&self, length: Duration, writer: &mut Writer) -> Result<(), Ended> {
-        let wait = async {
-            sleep(length).await;
-            Ok(())
-        };
         tokio::select! {
-            done = wait => done,
-            () = writer.send.closed() => Err(Ended),
-        }?;
-        writer.keep_alive_if_due(length).await
+            () = sleep(length) => {}
+            () = writer.send.closed() => return Err(Ended),
+        }
+        // Between attempts nothing else keeps the connection alive.
+        if length >= Duration::from_secs(1) {
+            writer.keep_alive().await?;
+        }
+        Ok(())
     }
 
     /// All runs of one attempt: side by side when following, else one after the other.
@@ -428,17 +426,6 @@ impl Pump {
     }
 }
 
-impl Writer {
-    /// Between attempts nothing else keeps the connection alive.
-    async fn keep_alive_if_due(&mut self, waited: Duration) -> Result<(), Ended> {
-        if waited >= Duration::from_secs(1) {
-            self.keep_alive().await
-        } else {
-            Ok(())
-        }
-    }
-}
-
 /// Reads one run's log to its end.
 struct Reader {
     reading: Reading,
@@ -455,6 +442,7 @@ struct Reader {
 }
 
 /// How far a reader is.
+#[derive(Default)]
 struct Progress {
     decoder: Decoder,
     /// How many lines are still to be left out.
@@ -468,19 +456,6 @@ struct Progress {
     overtaken: bool,
     /// Only the last lines are wanted, and none of them has come yet.
     tail: bool,
-}
-
-impl Progress {
-    fn new(decoder: Decoder) -> Self {
-        Self {
-            decoder,
-            skip: 0,
-            counted: 0,
-            gap: None,
-            overtaken: false,
-            tail: false,
-        }
-    }
 }
 
 impl Reader {
@@ -503,10 +478,8 @@ impl Reader {
                     loop {
                         match chunks.next().await {
                             None => {
-                                return match progress.gap {
-                                    Some(gap) => self.items(vec![Item::Gap(gap)]).await,
-                                    None => Ok(()),
-                                };
+                                let Some(gap) = progress.gap else { return Ok(()) };
+                                return self.items(vec![Item::Gap(gap)]).await;
                             }
                             Some(Ok(chunk)) => {
                                 failures = 0;
@@ -541,18 +514,13 @@ impl Reader {
                 Err(DataError::Unavailable(text)) => {
                     failures += 1;
                     if failures == TOLD_AFTER && follow {
-                        self.event(Event::Notice(format!("rank {}: {text}", self.rank)))
-                            .await?;
+                        self.notice(&text).await?;
                     }
                 }
             }
             if !follow && heard_at.elapsed() >= self.reading.patience {
-                return self
-                    .event(Event::Notice(format!(
-                        "rank {}: the rest of this log cannot be read at the moment; try again in a few seconds",
-                        self.rank
-                    )))
-                    .await;
+                let why = "the rest of this log cannot be read at the moment; try again in a few seconds";
+                return self.notice(why).await;
             }
             sleep(pause(failures)).await;
         }
@@ -568,6 +536,11 @@ impl Reader {
 
     async fn event(&self, event: Event) -> Result<(), Ended> {
         self.send.send(event).await.map_err(|_| Ended)
+    }
+
+    async fn notice(&self, text: &str) -> Result<(), Ended> {
+        self.event(Event::Notice(format!("rank {}: {text}", self.rank)))
+            .await
     }
 
     async fn items(&self, items: Vec<Item>) -> Result<(), Ended> {
@@ -617,7 +590,10 @@ impl Reader {
 
     /// Where to begin, and how many lines to leave out from there.
     async fn start(&self) -> Result<Progress, Ended> {
-        let from = |decoder: Decoder| Progress::new(decoder.with(self.mark.clone()));
+        let from = |decoder: Decoder| Progress {
+            decoder: decoder.with(self.mark.clone()),
+            ..Progress::default()
+        };
         let mine = |p: &&crate::options::Position| p.attempt == self.attempt && p.rank == self.rank;
         if let Some(position) = self.options.positions.iter().find(mine) {
             return Ok(from(Decoder::at(position.offset)));

@@ -25,6 +25,22 @@ pub struct Position {
     pub offset: u64,
 }
 
+impl Position {
+    /// Reads its three numbers.
+    pub(crate) fn parse<'a>(mut numbers: impl Iterator<Item = &'a str>) -> Option<Self> {
+        Some(Self {
+            attempt: numbers.next()?.parse().ok()?,
+            rank: numbers.next()?.parse().ok()?,
+            // No log has a larger offset: an offset is a signed number elsewhere.
+            offset: numbers
+                .next()?
+                .parse()
+                .ok()
+                .filter(|offset| i64::try_from(*offset).is_ok())?,
+        })
+    }
+}
+
 /// The query of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
@@ -137,25 +153,20 @@ fn boolean(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
+pub(crate) fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, String> {
     value
         .parse()
         .map_err(|_| format!("{name}: {value:?} is not a whole number from 0"))
 }
 
 fn positions(value: &str) -> Result<Vec<Position>, String> {
-    let parse = |text: &str| {
-        let mut parts = text.splitn(3, '.');
-        Some(Position {
-            attempt: parts.next()?.parse().ok()?,
-            rank: parts.next()?.parse().ok()?,
-            offset: parts.next()?.parse().ok()?,
-        })
-    };
     value
         .split(',')
         .filter(|text| !text.is_empty())
-        .map(|text| parse(text).ok_or_else(|| format!("positions: {text:?} is not attempt.rank.offset")))
+        .map(|text| {
+            Position::parse(text.splitn(3, '.'))
+                .ok_or_else(|| format!("positions: {text:?} is not attempt.rank.offset"))
+        })
         .collect()
 }
 
@@ -212,6 +223,7 @@ mod tests {
             ("sinceTime", "yesterday"),
             ("format", "xml"),
             ("positions", "1.2"),
+            ("positions", "1.2.9223372036854775808"),
         ] {
             let error = parsed(&[(name, value)]).unwrap_err();
             assert!(error.starts_with(name), "{error}");

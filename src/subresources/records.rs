@@ -13,6 +13,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use skyward_agent::log;
 pub use skyward_agent::log::{MAX_CONTENT, Stream};
 
+use crate::options::Position;
+
 /// Room for the longest record with its head, cut off by a mark. A longer line means a damaged
 /// log.
 const MAX_ENCODED: usize = MAX_CONTENT + 64 + MARK_BYTES;
@@ -81,6 +83,14 @@ pub struct Gap {
 }
 
 impl Gap {
+    fn parse<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<Self> {
+        Some(Self {
+            start: parts.next()?.parse().ok()?,
+            end: parts.next()?.parse().ok()?,
+            why: Missing::from_word(parts.next()?),
+        })
+    }
+
     /// Joins this gap with a later one, for people.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
@@ -148,12 +158,7 @@ impl Mark {
     fn read(&self, line: &[u8]) -> Option<Gap> {
         let at = line.len().checked_sub(MARK_BYTES)?;
         let text = std::str::from_utf8(line.get(at..)?).ok()?.strip_prefix(&self.0)?;
-        let mut parts = text.split_ascii_whitespace();
-        Some(Gap {
-            start: parts.next()?.parse().ok()?,
-            end: parts.next()?.parse().ok()?,
-            why: Missing::from_word(parts.next()?),
-        })
+        Gap::parse(text.split_ascii_whitespace())
     }
 }
 
@@ -167,7 +172,7 @@ pub enum Item {
 }
 
 /// Splits chunks into records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Decoder {
     mark: Option<Mark>,
     buffer: BytesMut,
@@ -181,10 +186,8 @@ impl Decoder {
     /// For chunks that begin at this offset, where a record begins.
     pub fn at(offset: u64) -> Self {
         Self {
-            mark: None,
-            buffer: BytesMut::new(),
             offset,
-            seek: false,
+            ..Self::default()
         }
     }
 
@@ -298,14 +301,7 @@ pub enum Framed {
     },
     /// The next record of this rank stands at that offset or after it: earlier records were left
     /// out, as the client asked.
-    Position {
-        /// The attempt.
-        attempt: u32,
-        /// The rank.
-        rank: u32,
-        /// Where to go on.
-        offset: u64,
-    },
+    Position(Position),
     /// The next record of this rank stands behind a gap.
     Gap {
         /// The attempt.
@@ -364,23 +360,15 @@ pub fn parse_framed(line: &Bytes) -> Option<Framed> {
         });
     }
     if let Some(text) = line.strip_prefix(b"@ ") {
-        let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
-        return Some(Framed::Position {
-            attempt: numbers.next()?.parse().ok()?,
-            rank: numbers.next()?.parse().ok()?,
-            offset: numbers.next()?.parse().ok()?,
-        });
+        let numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+        return Position::parse(numbers).map(Framed::Position);
     }
     if let Some(text) = line.strip_prefix(b"~ ") {
         let mut parts = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
         return Some(Framed::Gap {
             attempt: parts.next()?.parse().ok()?,
             rank: parts.next()?.parse().ok()?,
-            gap: Gap {
-                start: parts.next()?.parse().ok()?,
-                end: parts.next()?.parse().ok()?,
-                why: Missing::from_word(parts.next()?),
-            },
+            gap: Gap::parse(parts)?,
         });
     }
     let mut at = 0;
@@ -589,11 +577,11 @@ mod tests {
         );
         let head = Framed::Attempt { attempt: 2, runs: 40 };
         assert_eq!(parse_framed(&lines.next().unwrap()), Some(head));
-        let position = Framed::Position {
+        let position = Framed::Position(Position {
             attempt: 2,
             rank: 13,
             offset: 77,
-        };
+        });
         assert_eq!(parse_framed(&lines.next().unwrap()), Some(position));
         let gap = Framed::Gap {
             attempt: 2,

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
 use kube::Api;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::{
@@ -64,15 +67,8 @@ pub(crate) struct Outputs {
     pub(crate) ready: watch::Sender<bool>,
 }
 
-/// The data that we need of the Secret.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Certificates(BTreeMap<String, Vec<u8>>);
-
-impl Certificates {
-    fn get(&self, key: &str) -> &[u8] {
-        self.0.get(key).map(Vec::as_slice).unwrap_or_default()
-    }
-}
+/// The data of the Secret.
+type Certificates = BTreeMap<String, ByteString>;
 
 /// Reads until shutdown.
 pub(crate) async fn keep(
@@ -129,14 +125,6 @@ async fn read(
         .map_err(|_| format!("reading the Secret {CERTS_SECRET:?} took too long"))?
         .map_err(|error| format!("the Secret {CERTS_SECRET:?} cannot be read: {error}"))?
         .ok_or_else(|| format!("there is no Secret {CERTS_SECRET:?} yet; the controller makes it"))?;
-    let certificates = Certificates(
-        secret
-            .data
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(key, value)| (key, value.0))
-            .collect(),
-    );
     let name = AUTHENTICATION.1;
     let config_map = timeout(DEADLINE, config_maps.get_opt(name))
         .await
@@ -144,7 +132,7 @@ async fn read(
         .map_err(|error| format!("the ConfigMap {name:?} of kube-system cannot be read: {error}"))?
         .ok_or_else(|| format!("there is no ConfigMap {name:?} in kube-system"))?;
     Ok((
-        certificates,
+        secret.data.unwrap_or_default(),
         RequestHeader::parse(&config_map.data.unwrap_or_default())?,
     ))
 }
@@ -154,16 +142,17 @@ fn apply(
     front_proxy: &RequestHeader,
     outputs: &Outputs,
 ) -> Result<(), TlsError> {
+    let pem = |key| certificates.get(key).map_or(&[][..], |pem| &pem.0);
     let serving = tls::server(
-        certificates.get(key::API_CERTIFICATE),
-        certificates.get(key::API_KEY),
+        pem(key::API_CERTIFICATE),
+        pem(key::API_KEY),
         Some(front_proxy.authority.as_bytes()),
         Clients::Optional,
     )?;
     let client = tls::client(
-        certificates.get(key::CLIENT_CERTIFICATE),
-        certificates.get(key::CLIENT_KEY),
-        certificates.get(key::AUTHORITIES),
+        pem(key::CLIENT_CERTIFICATE),
+        pem(key::CLIENT_KEY),
+        pem(key::AUTHORITIES),
     )?;
     outputs.serving.send_replace(serving);
     outputs.client.send_replace(Some(client));

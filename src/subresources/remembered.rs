@@ -1,12 +1,8 @@
 //! A small cache of short-lived answers, with a limit on their number.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, hash::Hash, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Answers, each with its own time to live.
@@ -27,7 +23,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
 
     /// The answer for a key, if it is known and still good.
     pub fn get(&self, key: &K) -> Option<V> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let (until, value) = known.get(key)?;
         (Instant::now() < *until).then(|| value.clone())
     }
@@ -35,7 +31,7 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
     /// Remembers an answer, if there is room.
     pub fn put(&self, key: K, value: V, lasts: Duration) {
         let now = Instant::now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= self.most {
             known.retain(|_, (until, _)| now < *until);
         }

@@ -40,16 +40,19 @@ pub(crate) async fn open(
     let end = Instant::now() + PART;
     has_ended(&reading.name, &task, rank)?;
     let begin = offset.unwrap_or_default();
-    if several(&task) && rank.is_none() {
-        let array = from(all(reading, task).await?, begin);
-        let array = array.chain(text("\n".to_owned())).boxed();
-        return Ok(if offset.is_some() { part(array, end) } else { array });
-    }
-    let value = one(&reading, &task, rank, begin).await?;
-    Ok(if offset.is_some() {
-        part(value.chain(text("\n".to_owned())).boxed(), end)
+    let is_array = several(&task) && rank.is_none();
+    let mut chunks = if is_array {
+        from(all(reading, task).await?, begin)
     } else {
-        value
+        one(&reading, &task, rank, begin).await?
+    };
+    if is_array || offset.is_some() {
+        chunks = chunks.chain(text("\n".to_owned())).boxed();
+    }
+    Ok(if offset.is_some() {
+        part(chunks, end)
+    } else {
+        chunks
     })
 }
 
@@ -227,21 +230,15 @@ fn none(task: &Task, name: &str, rank: Option<u32>) -> Failure {
         .flat_map(|status| &status.results)
         .find(|r| rank.is_none_or(|rank| r.rank == rank));
     let why = message
-        .map(|result| result.message.as_str())
-        .filter(|text| !text.is_empty());
+        .filter(|result| !result.message.is_empty())
+        .map_or_else(String::new, |result| format!(": {}", result.message));
     let what = rank
         .filter(|_| several(task))
         .map_or_else(String::new, |rank| format!(" of rank {rank}"));
-    Failure::not_found(match why {
-        Some(why) => format!(
-            "Task {name:?} has no return value{what}: it is {}: {why}",
-            describe(task)
-        ),
-        None => format!(
-            "Task {name:?} has no return value{what}: it is {}",
-            describe(task)
-        ),
-    })
+    Failure::not_found(format!(
+        "Task {name:?} has no return value{what}: it is {}{why}",
+        describe(task)
+    ))
 }
 
 fn several(task: &Task) -> bool {

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -19,6 +19,7 @@ use axum::{
 use futures::StreamExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::{Value, json};
 use skyward_api::Task;
@@ -93,11 +94,7 @@ fn task(name: &str, status: Value) -> Task {
 impl World {
     fn with(name: &str, status: Value) -> Self {
         let world = Self::default();
-        world
-            .tasks
-            .lock()
-            .unwrap()
-            .insert(name.to_owned(), task(name, status));
+        world.tasks.lock().insert(name.to_owned(), task(name, status));
         world
     }
 
@@ -137,7 +134,7 @@ impl World {
     /// The bytes from an offset, as the next of the answers has it.
     fn answer(&self, bytes: &[u8], offset: u64) -> Result<Chunks, DataError> {
         let rest = &bytes[usize::try_from(offset).unwrap()..];
-        let answer = self.answers.lock().unwrap().pop_front().unwrap_or(Answer::All);
+        let answer = self.answers.lock().pop_front().unwrap_or(Answer::All);
         let (length, end) = match answer {
             Answer::Breaks(length) => (
                 length.min(rest.len()),
@@ -146,7 +143,7 @@ impl World {
             Answer::All => (rest.len(), None),
             Answer::Away => return Err(DataError::Unavailable("no controller leads".into())),
             Answer::AllThen(status) => {
-                self.tasks.lock().unwrap().insert("t".into(), task("t", status));
+                self.tasks.lock().insert("t".into(), task("t", status));
                 (rest.len(), None)
             }
         };
@@ -159,7 +156,7 @@ impl World {
     }
 
     fn answers(self, answers: &[Answer]) -> Self {
-        self.answers.lock().unwrap().extend(answers.iter().cloned());
+        self.answers.lock().extend(answers.iter().cloned());
         self
     }
 }
@@ -167,7 +164,7 @@ impl World {
 #[async_trait]
 impl Tasks for World {
     async fn get(&self, _: &str, name: &str) -> Result<Option<Task>, String> {
-        Ok(self.tasks.lock().unwrap().get(name).cloned())
+        Ok(self.tasks.lock().get(name).cloned())
     }
 }
 

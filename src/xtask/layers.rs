@@ -30,7 +30,7 @@ const OURS: &[(&str, &[&str])] = &[
         ],
     ),
     ("skyward-agent", &[]),
-    ("skyward-api", &[]),
+    ("skyward-api", &["skyward-core"]),
     ("skyward-cli", &["skyward-api", "skyward-subresources"]),
     (
         "skyward-controller",

@@ -1,13 +1,11 @@
 //! P11: a recorded id proves nothing. A user who may write a record, or restores one, can name any
 //! machine of the account in it; only its mark shows whose it is.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::{convert::Infallible, sync::Arc};
 
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skyward_conformance::{Bench, CLUSTER, mark};
 use skyward_core::{Credentials, Deletion, Endpoints, ErrorKind, MachineRef, Mark, Market, Provider};
@@ -61,7 +59,7 @@ fn containers(pod: Value) -> (Arc<dyn Provider>, Asked) {
         async move {
             if request.method() != Method::GET {
                 let call = format!("{} {}", request.method(), request.uri().path());
-                heard.lock().unwrap().push(call);
+                heard.lock().push(call);
             }
             let is_pod = request.uri().path().ends_with("/pods/train-0");
             let answer = if is_pod {
@@ -86,10 +84,12 @@ fn containers(pod: Value) -> (Arc<dyn Provider>, Asked) {
         }
     });
     let options = Options {
-        cluster: CLUSTER.to_owned(),
-        node_image: "node".to_owned(),
-        pod_network: container::PodNetwork::Direct,
-        namespaces: Vec::new(),
+        containers: container::Options {
+            cluster: CLUSTER.to_owned(),
+            node_image: "node".to_owned(),
+            pod_network: container::PodNetwork::Direct,
+            namespaces: Vec::new(),
+        },
         endpoints: Endpoints::default(),
         sink: None,
         fence: skyward_core::Fence::always_open(),
@@ -146,7 +146,7 @@ fn p11_a_pod_with_another_mark_or_none_is_neither_shown_nor_ended() {
             assert_eq!(provider.get(&recorded("pod-uid")).await.unwrap(), None);
             let deleted = provider.delete(&recorded("pod-uid")).await.unwrap();
             assert_eq!(deleted, Deletion::Foreign);
-            assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
+            assert_eq!(*asked.lock(), Vec::<String>::new());
         }
         // The name belongs to a Pod of a user.
         let (provider, asked) = containers(pod(None));
@@ -161,10 +161,10 @@ fn p11_a_pod_with_another_mark_or_none_is_neither_shown_nor_ended() {
             assert_eq!(error.kind, ErrorKind::Transient);
             assert!(error.message.contains("Restore its tags"), "{error}");
         }
-        assert_eq!(*asked.lock().unwrap(), Vec::<String>::new());
+        assert_eq!(*asked.lock(), Vec::<String>::new());
         // Our own Pod is deleted.
         let (provider, asked) = containers(pod(Some(&recorded("pod-uid").mark)));
         provider.delete(&recorded("pod-uid")).await.unwrap();
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(asked.lock().len(), 1);
     });
 }

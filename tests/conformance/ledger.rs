@@ -33,6 +33,7 @@ use skyward_planner::{
         plan::{draft::Action, plan},
     },
     money,
+    pool::resolved::Timeouts,
 };
 use skyward_remote::sessions::{SessionState, Stage};
 use tokio::time::sleep;
@@ -156,7 +157,7 @@ impl<'a> Record<'a> {
             knows_token: capabilities.idempotency == Idempotency::Token,
             billed_time: capabilities.billed_time,
             starting_at: self.starting_at,
-            waits: Waits::of(None, capabilities.bootstrap_timeout),
+            waits: Waits::of(Timeouts::default(), capabilities.bootstrap_timeout),
             terms: Some(no_terms()),
         }
     }

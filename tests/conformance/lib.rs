@@ -378,17 +378,15 @@ fn connect_behind(
     let secrets = credentials
         .iter()
         .map(|(name, value)| ((*name).to_owned(), Secret::new(value.clone())));
-    cloud
-        .connect(Account {
-            cluster: CLUSTER.to_owned(),
-            provider: kind.to_owned(),
-            settings,
-            request_timeout: registry::REQUEST_TIMEOUT,
-            credentials: Credentials::new(secrets),
-            endpoints: Endpoints::new(addresses),
-            fence: fence.clone(),
-        })
-        .expect("settings and credentials are complete")
+    (cloud.connect)(Account {
+        provider: kind.to_owned(),
+        settings,
+        request_timeout: registry::REQUEST_TIMEOUT,
+        credentials: Credentials::new(secrets),
+        endpoints: Endpoints::new(addresses),
+        fence: fence.clone(),
+    })
+    .expect("settings and credentials are complete")
 }
 
 /// The simulator's clock follows the virtual one of the test.

@@ -13,11 +13,12 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU16, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rstest::rstest;
 use skyward_cloudsim::core::description::folder;
 use skyward_conformance::{Bench, connect, scope};
@@ -219,7 +220,7 @@ impl Relay {
     }
 
     fn said(&self) -> (usize, Vec<String>) {
-        let said = self.said.lock().unwrap();
+        let said = self.said.lock();
         (said.requests, said.violations.clone())
     }
 }
@@ -258,7 +259,7 @@ async fn pass(
     .unwrap()
     .unwrap_or_default();
     if described {
-        let mut said = said.lock().unwrap();
+        let mut said = said.lock();
         said.requests += 1;
         let text = String::from_utf8_lossy(&answer);
         let head = text.split("\r\n\r\n").next().unwrap_or_default();

@@ -6,7 +6,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Map, Value, json};
 use skyward_api::{
     TaskStatus, condition,
-    task::{Placed, RunResult},
+    task::{RunResult, SlotAttempt},
 };
 use skyward_control_plane_tests::{api, cluster, object, path, refusal};
 
@@ -91,7 +91,7 @@ async fn the_largest_status_is_taken() -> Result<()> {
     )];
     let status = TaskStatus {
         placed: (0..500)
-            .map(|slot| Placed {
+            .map(|slot| SlotAttempt {
                 slot,
                 attempt: u32::MAX,
             })

@@ -18,6 +18,9 @@ WORK=$(mktemp -d)
 export SKYWARD_DEMO=$WORK/demo
 registry=
 finish() {
+  local rc=$?
+  # Later tests install the operator in their own way, and stumble over a demo's Provider.
+  if ((rc)) && [ -z "${KEEP:-}" ] && [ -e "$WORK/demo/made" ]; then make -s demo-down >"$WORK/down" 2>&1 || tail -n 5 "$WORK/down" >&2; fi
   [ -z "$registry" ] || kill "$registry" 2>/dev/null || true
   rm -rf "$WORK"
 }

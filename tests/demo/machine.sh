@@ -43,6 +43,14 @@ for target in build generate images; do
 done
 rm "$WORK/fake/cargo"
 
+# --- a disk without a tenth that is free --------------------------------------
+
+fake df 'echo "Use%"; echo " 91%"'
+if said=$(PATH=$faked hack/check-tools.sh 2>&1); then bad "a full disk is seen before anything is built" "$said"; fi
+[[ $said == "the disk of $WORK/cache is 91 % full"*SKYWARD_CACHE* && $said != *$'\n'* ]] || bad "one line names it and the remedy" "$said"
+said=$(PATH=$faked hack/check-tools.sh --no-root 2>&1) || bad "unit tests need no such disk" "$said"
+rm "$WORK/fake/df"
+
 # --- a cluster that somebody has ---------------------------------------------
 
 for target in test e2e soak bench; do

@@ -4,7 +4,7 @@
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use skyward_api::{Machine, TaskPhase};
-use skyward_testkit::{Cluster, OPERATOR_NAMESPACE, Result, Space, install, operator_values};
+use skyward_testkit::{Cluster, Result, Space, install, install_chart, operator_values};
 
 /// Variable that names the chart's package of the release before.
 const BEFORE: &str = "SKYWARD_BEFORE_CHART";
@@ -18,30 +18,9 @@ async fn install_before(cluster: &Cluster) -> Result {
     let chart =
         std::env::var(BEFORE).with_context(|| format!("{BEFORE} is not set; run `make upgrade FROM=DIR`"))?;
     // The release names its own image.
-    let values = operator_values()?;
-    let values = values
-        .iter()
-        .filter(|value| !value.starts_with("image.repository=") && !value.starts_with("image.tag="));
-    let mut args = vec![
-        "install",
-        "skyward",
-        &chart,
-        "--namespace",
-        OPERATOR_NAMESPACE,
-        "--create-namespace",
-        "--wait",
-        "--timeout",
-        "180s",
-    ];
-    for value in values {
-        args.extend(["--set", value.as_str()]);
-    }
-    cluster
-        .helm(&args)
-        .await?
-        .ok()
-        .context("install the release before")?;
-    Ok(())
+    let mut values = operator_values()?;
+    values.retain(|value| !value.starts_with("image.repository=") && !value.starts_with("image.tag="));
+    install_chart(cluster, &chart, &values).await
 }
 
 async fn tasks(space: &Space, prefix: &str, count: usize, seconds: u32) -> Result<Vec<String>> {
@@ -56,10 +35,15 @@ async fn tasks(space: &Space, prefix: &str, count: usize, seconds: u32) -> Resul
 /// Result and log of a Task, as its user reads them.
 async fn what_is_stored(space: &Space, name: &str) -> Result<(Value, String)> {
     let result = space
-        .kubectl(&["skyward", "results", name, "-o", "raw"])
+        .cluster
+        .kubectl(&["skyward", "results", name, "-o", "raw", "-n", &space.name])
         .await?
         .ok()?;
-    let log = space.kubectl(&["skyward", "logs", name]).await?.ok()?;
+    let log = space
+        .cluster
+        .kubectl(&["skyward", "logs", name, "-n", &space.name])
+        .await?
+        .ok()?;
     Ok((serde_json::from_str(&result)?, log))
 }
 

@@ -24,13 +24,18 @@ pub async fn install(cluster: &Cluster) -> Result {
 
 /// The same with more `--set` values, each time it is called.
 pub async fn install_with(cluster: &Cluster, more: &[String]) -> Result {
-    let values = operator_values()?;
-    let chart = chart();
+    let mut values = operator_values()?;
+    values.extend_from_slice(more);
+    install_chart(cluster, &chart(), &values).await
+}
+
+/// Installs (or upgrades to) the chart of that folder or package, and waits until its Pods are ready.
+pub async fn install_chart(cluster: &Cluster, chart: &str, values: &[String]) -> Result {
     let mut args = vec![
         "upgrade",
         "--install",
         "skyward",
-        chart.as_str(),
+        chart,
         "--namespace",
         OPERATOR_NAMESPACE,
         "--create-namespace",
@@ -38,7 +43,7 @@ pub async fn install_with(cluster: &Cluster, more: &[String]) -> Result {
         "--timeout",
         "180s",
     ];
-    for value in values.iter().chain(more) {
+    for value in values {
         args.extend(["--set", value.as_str()]);
     }
     cluster.helm(&args).await?.ok().context("install the chart")?;

@@ -19,7 +19,9 @@ mod space;
 pub use clouds::{Clouds, Machines};
 pub use cluster::{Cluster, Output};
 pub use index::{PackageIndex, package_index};
-pub use install::{NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, install_with, operator_values};
+pub use install::{
+    NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, install_chart, install_with, operator_values,
+};
 pub use process::{
     Memory, controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
 };

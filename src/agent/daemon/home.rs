@@ -65,6 +65,12 @@ impl Home {
         self.0.join("venv/bin")
     }
 
+    /// The interpreter that functions run with: that of bootstrap, or the machine's own.
+    pub(crate) fn python(&self) -> PathBuf {
+        let own = self.venv_bin().join("python");
+        if own.exists() { own } else { "python3".into() }
+    }
+
     pub(crate) fn runs(&self) -> PathBuf {
         self.0.join("runs")
     }

@@ -7,16 +7,15 @@
 //! ignored. Compaction replaces the file by a shorter one in one rename.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use prost::Message;
 
-use super::{frame, reserve::Reserve};
+use super::{files, frame, reserve::Reserve};
 use crate::protocol::{Finished, RunSpec, Started};
 
 /// Allocated ahead of the last entry.
@@ -30,6 +29,13 @@ pub(crate) struct Entry {
     pub(crate) seq: u64,
     #[prost(oneof = "Event", tags = "2, 3, 4, 5, 6, 7, 8")]
     pub(crate) event: Option<Event>,
+}
+
+impl Entry {
+    pub(crate) fn new(seq: u64, event: Event) -> Self {
+        let event = Some(event);
+        Self { seq, event }
+    }
 }
 
 /// What happened.
@@ -134,7 +140,7 @@ impl Journal {
         std::fs::create_dir_all(folder)?;
         // A compaction that did not get to its rename.
         let _ = std::fs::remove_file(folder.join("next"));
-        let mut file = open_file(&folder.join("journal"), false)?;
+        let mut file = files::open(folder.join("journal"))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let (entries, length) = replay(&bytes);
@@ -195,7 +201,7 @@ impl Journal {
     pub(crate) fn compact(&mut self, entries: &[Entry]) -> io::Result<()> {
         let next = self.folder.join("next");
         let bytes = encode(entries);
-        let mut file = open_file(&next, true)?;
+        let mut file = files::create(&next)?;
         let written = file.write_all(&bytes).and_then(|()| file.sync_all());
         if let Err(error) = written {
             let _ = std::fs::remove_file(&next);
@@ -247,16 +253,6 @@ impl Journal {
             self.allocated = end;
         }
     }
-}
-
-fn open_file(path: &Path, fresh: bool) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(fresh)
-        .mode(0o600)
-        .open(path)
 }
 
 fn sync_folder(folder: &Path) -> io::Result<()> {

@@ -9,11 +9,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
@@ -165,20 +166,21 @@ impl State {
         }
     }
 
-    /// The entries that restore this state.
-    fn snapshot(&self) -> Vec<Entry> {
-        let entry = |seq, event| Entry {
-            seq,
-            event: Some(event),
-        };
+    /// The entry that the journal was opened in this state.
+    fn opened(&self) -> Entry {
         let opened = Opened {
             next_seq: self.next_seq,
             boot_id: self.boot_id.clone(),
         };
+        Entry::new(0, Event::Opened(opened))
+    }
+
+    /// The entries that restore this state.
+    fn snapshot(&self) -> Vec<Entry> {
         let mut entries = vec![
-            entry(0, Event::Opened(opened)),
-            entry(0, Event::Commander(self.commander.clone())),
-            entry(0, Event::Epoch(self.epoch)),
+            self.opened(),
+            Entry::new(0, Event::Commander(self.commander.clone())),
+            Entry::new(0, Event::Epoch(self.epoch)),
         ];
         for (run_id, run) in &self.runs {
             let (run_id, boot_id) = (run_id.clone(), run.boot_id.clone());
@@ -187,18 +189,13 @@ impl State {
                 spec: run.spec.clone(),
                 boot_id,
             };
-            entries.push(entry(0, Event::Accepted(accepted)));
+            entries.push(Entry::new(0, Event::Accepted(accepted)));
             if let Some((seq, started)) = run.started {
-                entries.push(entry(
-                    seq,
-                    Event::Started(RunStarted {
-                        run_id: run_id.clone(),
-                        started,
-                    }),
-                ));
+                let run_id = run_id.clone();
+                entries.push(Entry::new(seq, Event::Started(RunStarted { run_id, started })));
             }
             if let Some((seq, finished)) = run.finished.clone() {
-                entries.push(entry(seq, Event::Finished(RunFinished { run_id, finished })));
+                entries.push(Entry::new(seq, Event::Finished(RunFinished { run_id, finished })));
             }
         }
         entries
@@ -217,12 +214,6 @@ impl State {
 struct Shared {
     state: Mutex<State>,
     newest: watch::Sender<u64>,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 struct Write {
@@ -268,17 +259,7 @@ impl Ledger {
         if let Err(error) = journal.compact(&state.snapshot()) {
             // A full disk must not keep the agent from starting; the old file is good as well.
             tracing::warn!(%error, "the journal was not compacted");
-            let opened = Opened {
-                next_seq: state.next_seq,
-                boot_id: boot_id.to_owned(),
-            };
-            journal.append(
-                &[Entry {
-                    seq: 0,
-                    event: Some(Event::Opened(opened)),
-                }],
-                true,
-            )?;
+            journal.append(&[state.opened()], true)?;
         }
         let newest = watch::Sender::new(state.next_seq - 1);
         let shared = Arc::new(Shared {
@@ -350,27 +331,24 @@ impl Ledger {
     }
 
     fn commander(&self) -> Commander {
-        self.shared.state().commander.clone()
+        self.shared.state.lock().commander.clone()
     }
 
     /// The newest epoch seen.
     pub(crate) fn epoch(&self) -> u64 {
-        self.shared.state().epoch
+        self.shared.state.lock().epoch
     }
 
     /// Promises a run. [`Written::Before`]: a run of that id is known already.
     pub(crate) async fn accept(&self, spec: RunSpec) -> Result<Written, LedgerError> {
-        let boot_id = self.shared.state().boot_id.clone();
+        let boot_id = self.shared.state.lock().boot_id.clone();
         let run_id = spec.run_id.clone();
-        self.write(
-            Event::Accepted(Accepted {
-                run_id,
-                spec: Some(spec),
-                boot_id,
-            }),
-            true,
-        )
-        .await
+        let accepted = Accepted {
+            run_id,
+            spec: Some(spec),
+            boot_id,
+        };
+        self.write(Event::Accepted(accepted), true).await
     }
 
     /// Records that the work of a run has started. Not flushed: a crash of the machine ends the run
@@ -395,67 +373,57 @@ impl Ledger {
     /// Drops ended runs from the record and returns which of the named ones it dropped.
     pub(crate) async fn forget(&self, run_ids: Vec<String>) -> Result<Vec<String>, LedgerError> {
         let run_ids: Vec<String> = {
-            let state = self.shared.state();
+            let state = self.shared.state.lock();
             let ended = |run_id: &String| state.runs.get(run_id).is_some_and(|run| run.finished.is_some());
             run_ids.into_iter().filter(ended).collect()
         };
         if !run_ids.is_empty() {
-            self.write(
-                Event::Forgotten(Forgotten {
-                    run_ids: run_ids.clone(),
-                }),
-                false,
-            )
-            .await?;
+            let run_ids = run_ids.clone();
+            self.write(Event::Forgotten(Forgotten { run_ids }), false).await?;
         }
         Ok(run_ids)
     }
 
     /// What is known of a run.
     pub(crate) fn run(&self, run_id: &str) -> Option<Run> {
-        self.shared.state().runs.get(run_id).cloned()
+        self.shared.state.lock().runs.get(run_id).cloned()
     }
 
     /// Whether a run has ended; `None` for an unknown one.
     pub(crate) fn has_finished(&self, run_id: &str) -> Option<bool> {
-        self.shared
-            .state()
-            .runs
-            .get(run_id)
-            .map(|run| run.finished.is_some())
+        let state = self.shared.state.lock();
+        state.runs.get(run_id).map(|run| run.finished.is_some())
     }
 
     /// All runs that have not ended.
     pub(crate) fn unfinished(&self) -> Vec<String> {
-        let state = self.shared.state();
-        state
-            .runs
-            .iter()
-            .filter(|(_, run)| run.finished.is_none())
-            .map(|(run_id, _)| run_id.clone())
-            .collect()
+        self.ids_where(|run| run.finished.is_none())
     }
 
     /// Runs that were accepted and have not started: no fact tells of them.
     pub(crate) fn not_started(&self) -> Vec<String> {
-        let state = self.shared.state();
-        let waits = |run: &Run| run.started.is_none() && run.finished.is_none();
-        let runs = state.runs.iter().filter(|(_, run)| waits(run));
+        self.ids_where(|run| run.started.is_none() && run.finished.is_none())
+    }
+
+    /// Ids of the runs for which that holds.
+    fn ids_where(&self, holds: impl Fn(&Run) -> bool) -> Vec<String> {
+        let state = self.shared.state.lock();
+        let runs = state.runs.iter().filter(|(_, run)| holds(run));
         runs.map(|(run_id, _)| run_id.clone()).collect()
     }
 
     /// All known runs.
     pub(crate) fn known(&self) -> BTreeSet<String> {
-        self.shared.state().runs.keys().cloned().collect()
+        self.shared.state.lock().runs.keys().cloned().collect()
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.shared.state().counts()
+        self.shared.state.lock().counts()
     }
 
     /// At most `limit` facts after `since`, in order.
     pub(crate) fn facts(&self, since: u64, limit: usize) -> Vec<Happened> {
-        let state = self.shared.state();
+        let state = self.shared.state.lock();
         let fact = |(&seq, run_id): (&u64, &String)| {
             let run = state.runs.get(run_id)?;
             let what = match (&run.started, &run.finished) {
@@ -511,7 +479,7 @@ impl Writer {
             }
             self.write(batch);
             if self.journal.length() > COMPACT_BYTES.max(compacted * 2) {
-                let snapshot = self.shared.state().snapshot();
+                let snapshot = self.shared.state.lock().snapshot();
                 if let Err(error) = self.journal.compact(&snapshot) {
                     tracing::warn!(%error, "the journal was not compacted");
                 }
@@ -530,7 +498,7 @@ impl Writer {
         let mut durable = false;
         let mut newest = 0;
         {
-            let state = self.shared.state();
+            let state = self.shared.state.lock();
             let mut next_seq = state.next_seq;
             let mut accepted = BTreeSet::new();
             for write in batch {
@@ -549,10 +517,7 @@ impl Writer {
                 next_seq += u64::from(is_fact);
                 newest = newest.max(seq);
                 durable |= write.durable;
-                entries.push(Entry {
-                    seq,
-                    event: Some(write.event),
-                });
+                entries.push(Entry::new(seq, write.event));
                 waiting.push((write.done, Written::Now));
             }
         }
@@ -570,7 +535,7 @@ impl Writer {
             return;
         }
         {
-            let mut state = self.shared.state();
+            let mut state = self.shared.state.lock();
             for entry in entries {
                 state.apply(entry);
             }

@@ -11,13 +11,13 @@
 
 use std::{
     collections::VecDeque,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File},
     io::{self, ErrorKind, Seek, SeekFrom, Write},
-    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::PathBuf,
 };
 
-use super::home::RunFolder;
+use super::{files, home::RunFolder};
 use crate::protocol::PIECE_BYTES;
 
 /// Bytes kept of one run, unless its spec says otherwise.
@@ -51,15 +51,9 @@ impl LogWriter {
     /// An empty log; `limit` in bytes, 0 = the default.
     pub(super) fn create(folder: &RunFolder, limit: u64) -> io::Result<Self> {
         let limit = if limit == 0 { DEFAULT_LIMIT } else { limit };
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(folder.log())?;
         Ok(Self {
             folder: folder.clone(),
-            file,
+            file: files::create(folder.log())?,
             start: 0,
             end: 0,
             older: VecDeque::new(),
@@ -121,15 +115,8 @@ impl LogWriter {
     }
 
     fn next_file(&mut self) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(self.folder.log_tail()) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        self.file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path(&self.folder, self.end))?;
+        files::make_folder(&self.folder.log_tail(), 0o700)?;
+        self.file = files::create_new(path(&self.folder, self.end))?;
         if self.in_tail {
             self.older.push_back(self.start);
         }

@@ -78,8 +78,7 @@ impl Probes {
 
     /// Version of the interpreter that functions run with, or nothing.
     pub(crate) async fn python(&self, home: &Home) -> String {
-        let own = home.venv_bin().join("python");
-        let program = if own.exists() { own } else { "python3".into() };
+        let program = home.python();
         let mut known = self.python.lock().await;
         if let Some((of, version)) = known.as_ref()
             && *of == program

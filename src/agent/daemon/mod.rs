@@ -3,7 +3,8 @@
 //!
 //! - `supervise` starts the daemon and keeps it running, `server` is the daemon, `service`
 //!   answers the controller;
-//! - `ledger` remembers (on disk through `journal`, `frame` and `reserve`), `runs` drives;
+//! - `ledger` remembers (on disk through `journal`, `frame` and `reserve`; `files` makes private
+//!   files), `runs` drives;
 //! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` ends a
 //!   run whose shim was killed, `memory` says which processes the kernel kills first;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
@@ -13,6 +14,7 @@
 
 mod bridge;
 mod exec;
+mod files;
 mod frame;
 mod home;
 mod journal;
@@ -109,21 +111,14 @@ struct DaemonArguments {
 
 impl DaemonArguments {
     fn options(self) -> Options {
-        let Self {
-            home,
-            machine,
-            user,
-            stop_command,
-            reclaim_command,
-        } = self;
         // Processes change their directory; the home stays where it is.
-        let home = std::path::absolute(&home.home).unwrap_or(home.home);
+        let home = std::path::absolute(&self.home.home).unwrap_or(self.home.home);
         Options {
             home: Home::new(home),
-            machine,
-            user,
-            stop_command,
-            reclaim_command,
+            machine: self.machine,
+            user: self.user,
+            stop_command: self.stop_command,
+            reclaim_command: self.reclaim_command,
         }
     }
 }
@@ -161,8 +156,7 @@ pub fn main() -> ExitCode {
 )]
 fn command_line(arguments: &[String]) -> anyhow::Result<()> {
     match Cli::parse().command {
-        CliCommand::Start(given) => {
-            let StartArguments { daemon, hide } = given;
+        CliCommand::Start(StartArguments { daemon, hide }) => {
             let outcome = runtime(1)?.block_on(supervise::start(&daemon.options(), &hide))?;
             println!(
                 "{}",

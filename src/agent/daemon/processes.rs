@@ -15,26 +15,29 @@ pub(crate) const RUN_VARIABLE: &str = "SKYWARD_RUN_FOLDER";
 
 /// All descendants of `ancestor`, not itself. Zombies are left out: they are dead already.
 pub(crate) fn descendants(ancestor: i32) -> BTreeSet<i32> {
-    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    let mut zombies = BTreeSet::new();
+    below(ancestor, |_| false).collect()
+}
+
+/// All descendants that are no zombies, without a process that `is_skipped` and its descendants.
+fn below(ancestor: i32, is_skipped: impl Fn(i32) -> bool) -> impl Iterator<Item = i32> {
+    let mut children: BTreeMap<i32, Vec<(i32, char)>> = BTreeMap::new();
     for pid in all() {
-        let Some((state, parent)) = state_and_parent(pid) else {
-            continue;
-        };
-        children.entry(parent).or_default().push(pid);
-        if state == 'Z' {
-            zombies.insert(pid);
+        if let Some((state, parent)) = state_and_parent(pid) {
+            children.entry(parent).or_default().push((pid, state));
         }
     }
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     let mut open = vec![ancestor];
     while let Some(pid) = open.pop() {
-        for child in children.remove(&pid).unwrap_or_default() {
-            found.insert(child);
-            open.push(child);
-        }
+        let mut alive = children.remove(&pid).unwrap_or_default();
+        alive.retain(|(child, _)| !is_skipped(*child));
+        open.extend(alive.iter().map(|(child, _)| child));
+        found.extend(alive);
     }
-    &found - &zombies
+    found
+        .into_iter()
+        .filter(|(_, state)| *state != 'Z')
+        .map(|(pid, _)| pid)
 }
 
 /// Processes that carry the mark of a run, with their descendants.
@@ -62,26 +65,8 @@ pub(crate) fn supervisor() -> Option<i32> {
 
 /// Processes of that user below the supervisor that no living shim watches.
 pub(crate) fn unwatched(supervisor: i32, uid: u32) -> BTreeSet<i32> {
-    let mut children: BTreeMap<i32, Vec<(i32, char)>> = BTreeMap::new();
-    for pid in all() {
-        if let Some((state, parent)) = state_and_parent(pid) {
-            children.entry(parent).or_default().push((pid, state));
-        }
-    }
-    let mut found = BTreeSet::new();
-    let mut open = vec![supervisor];
-    while let Some(pid) = open.pop() {
-        for (child, state) in children.remove(&pid).unwrap_or_default() {
-            if is_ours(child, "shim") {
-                continue;
-            }
-            if state != 'Z' && user(child) == Some(uid) {
-                found.insert(child);
-            }
-            open.push(child);
-        }
-    }
-    found
+    let without_shims = below(supervisor, |pid| is_ours(pid, "shim"));
+    without_shims.filter(|pid| user(*pid) == Some(uid)).collect()
 }
 
 /// Whether it is a process of the agent's in that role. Users choose the arguments of their own

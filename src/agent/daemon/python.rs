@@ -1,12 +1,12 @@
 //! The Python package `skyward`, carried inside the agent and installed where every run finds it.
 
 use std::{
-    fs::{self, DirBuilder, Permissions},
+    fs::{self, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
 };
 
-use super::home::Home;
+use super::{files, home::Home};
 
 const FILES: [(&str, &str); 5] = [
     ("__init__.py", include_str!("../../../python/skyward/__init__.py")),
@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 5] = [
 /// runs may be importing it.
 pub(super) fn install(home: &Home) -> io::Result<()> {
     let folder = home.python_path().join("skyward");
-    DirBuilder::new().recursive(true).mode(0o755).create(&folder)?;
+    files::make_folders(&folder, 0o755)?;
     fs::set_permissions(home.python_path(), Permissions::from_mode(0o755))?;
     fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     for (name, content) in FILES {

@@ -1,9 +1,11 @@
 //! A file that only takes up room. When a Task has filled the disk the file is deleted, so that the
 //! agent can still record and report what happened.
 
-use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::PathBuf};
+use std::path::PathBuf;
 
 use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::files;
 
 /// The reserve of an agent.
 pub(crate) const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
@@ -38,14 +40,8 @@ impl Reserve {
         if free_bytes(parent).is_none_or(|free| free < self.bytes * 4) {
             return;
         }
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&self.path);
-        let allocated =
-            file.is_ok_and(|file| fallocate(&file, FallocateFlags::empty(), 0, self.bytes as i64).is_ok());
+        let allocated = files::create(&self.path)
+            .is_ok_and(|file| fallocate(&file, FallocateFlags::empty(), 0, self.bytes as i64).is_ok());
         if !allocated {
             let _ = std::fs::remove_file(&self.path);
         }

@@ -5,15 +5,11 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{DirBuilder, File, OpenOptions, TryLockError},
+    fs::File,
     io::{self, ErrorKind, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::{
-            fs::{DirBuilderExt, OpenOptionsExt},
-            net::UnixStream as StdUnixStream,
-            process::CommandExt,
-        },
+        unix::{net::UnixStream as StdUnixStream, process::CommandExt},
     },
     process::Stdio,
     sync::Arc,
@@ -30,7 +26,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    frame,
+    files, frame,
     home::{Home, RunFolder},
     ledger::{Ledger, LedgerError, Written},
     log_files, remains,
@@ -285,27 +281,23 @@ impl Runs {
                     continue;
                 }
             };
-            match lock.try_lock() {
-                Ok(()) => {
-                    // The shim is gone; its last act may have been the exit file.
-                    return match read_exit(folder) {
-                        Some(finished) => Found::Ended(Box::new(finished)),
-                        None if folder.begun().exists() => Found::Gone,
-                        None => Found::Fresh,
-                    };
-                }
-                Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
+            if lock.try_lock().is_ok() {
+                // The shim is gone; its last act may have been the exit file.
+                return match read_exit(folder) {
+                    Some(finished) => Found::Ended(Box::new(finished)),
+                    None if folder.begun().exists() => Found::Gone,
+                    None => Found::Fresh,
+                };
             }
             drop(lock);
             // The name of a socket may be 107 bytes long, our folder's may be longer.
-            let connected = match File::open(folder.path()) {
-                Ok(open) => UnixStream::connect(format!("/proc/self/fd/{}/control", open.as_raw_fd())).await,
-                Err(error) => Err(error),
-            };
-            match connected {
-                Ok(connection) => return Found::Connected(connection),
-                Err(_) => tokio::time::sleep(RETRY).await,
+            if let Ok(open) = File::open(folder.path())
+                && let control = format!("/proc/self/fd/{}/control", open.as_raw_fd())
+                && let Ok(connection) = UnixStream::connect(control).await
+            {
+                return Found::Connected(connection);
             }
+            tokio::time::sleep(RETRY).await;
         }
     }
 
@@ -394,20 +386,9 @@ impl Runs {
 }
 
 fn launch(home: &Home, folder: &RunFolder, spec: &RunSpec, user: &str) -> io::Result<(StdUnixStream, Child)> {
-    match DirBuilder::new().mode(0o711).create(folder.path()) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
-    let create = |path| {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)
-    };
-    create(folder.spec())?.write_all(&spec.encode_to_vec())?;
-    let lock = create(folder.lock())?;
+    files::make_folder(folder.path(), 0o711)?;
+    files::create(folder.spec())?.write_all(&spec.encode_to_vec())?;
+    let lock = files::create(folder.lock())?;
     lock.lock()?;
     let (ours, theirs) = StdUnixStream::pair()?;
     let mut command = std::process::Command::new(PROGRAM);

@@ -2,11 +2,11 @@
 //! machine when its lease has run out.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    fs::{self, File, Permissions, TryLockError},
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::Stdio,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,7 @@ use nix::{
     },
     unistd::{Pid, Uid},
 };
+use parking_lot::Mutex;
 use tokio::{
     net::{UnixListener, UnixStream},
     signal::unix::{SignalKind, signal},
@@ -27,6 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    files,
     home::Home,
     lease::{self, Lease},
     ledger::Ledger,
@@ -152,23 +154,14 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
 }
 
 fn make_home(home: &Home) -> std::io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(home.path())?;
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(home.runs())?;
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(home.journal())?;
+    files::make_folders(home.path(), 0o755)?;
+    files::make_folders(&home.runs(), 0o711)?;
+    files::make_folders(&home.journal(), 0o700)?;
     // The users that work runs as must get through to their folders, whatever the umask was.
-    for (path, more) in [(home.path(), 0o111), (home.runs().as_path(), 0o111)] {
+    for path in [home.path(), home.runs().as_path()] {
         let mode = fs::metadata(path)?.permissions().mode();
-        if mode & more != more {
-            fs::set_permissions(path, Permissions::from_mode(mode | more))?;
+        if mode & 0o111 != 0o111 {
+            fs::set_permissions(path, Permissions::from_mode(mode | 0o111))?;
         }
     }
     Ok(())
@@ -177,12 +170,7 @@ fn make_home(home: &Home) -> std::io::Result<()> {
 /// A daemon that was killed while it started a shim may still be held open by the new process
 /// for an instant, with its lock: therefore the patience.
 async fn lock(home: &Home) -> anyhow::Result<File> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(home.lock())?;
+    let file = files::open(home.lock())?;
     let until = Instant::now() + LOCK_PATIENCE;
     loop {
         match file.try_lock() {

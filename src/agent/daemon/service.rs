@@ -5,12 +5,13 @@ use std::{
     io::{self, Read},
     path::PathBuf,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +67,7 @@ impl Inner {
     /// Why this machine must stop itself now, if it must, and when to look again.
     pub(super) fn lease_expired(&self) -> (Option<String>, Duration) {
         let counts = self.ledger.counts();
-        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let lease = self.lease.lock();
         (lease.expired(counts, self.began.elapsed()), lease.pause())
     }
 }
@@ -197,10 +198,7 @@ impl Agent for Service {
                         let Some(last) = happened.last() else { break };
                         since = last.seq;
                         for one in happened {
-                            let fact = to_fact(&own.home, one);
-                            if facts.send(Ok(fact)).await.is_err() {
-                                return;
-                            }
+                            facts.send(Ok(to_fact(&own.home, one))).await.ok()?;
                         }
                     }
                     if let Some(replayed) = replayed.take() {
@@ -208,23 +206,21 @@ impl Agent for Service {
                             fact: Some(fact::Fact::Replayed(replayed)),
                             ..Fact::default()
                         };
-                        if facts.send(Ok(mark)).await.is_err() {
-                            return;
-                        }
+                        facts.send(Ok(mark)).await.ok()?;
                     }
                     tokio::select! {
-                        changed = newest.changed() => if changed.is_err() { return },
+                        changed = newest.changed() => changed.ok()?,
                         Ok(()) = reclaim.changed() => {
                             let at_ms = *reclaim.borrow_and_update();
                             let told = at_ms.map(|at_ms| Fact {
                                 fact: Some(fact::Fact::Reclaim(Reclaim { at_ms })),
                                 ..Fact::default()
                             });
-                            if let Some(fact) = told && facts.send(Ok(fact)).await.is_err() {
-                                return;
+                            if let Some(fact) = told {
+                                facts.send(Ok(fact)).await.ok()?;
                             }
                         }
-                        () = facts.closed() => return,
+                        () = facts.closed() => return None::<()>,
                     }
                 }
             };
@@ -288,7 +284,7 @@ impl Agent for Service {
             self.0.ledger.admit(epoch).await?;
         }
         let (before, now) = {
-            let mut lease = self.0.lease.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lease = self.0.lease.lock();
             let before = lease.limits();
             lease.renew(
                 Limits {
@@ -317,11 +313,16 @@ impl Service {
     where
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
-        let (chunks, stream) = mpsc::channel(CHUNKS);
-        let (sent, shutdown) = (send(chunks.clone()), self.0.shutdown.clone());
+        let (chunks, stream) = mpsc::channel(CHUNKS + 1);
+        // However far the reader is behind, there is room for an error: an orderly end would say that
+        // everything was sent.
+        let last = chunks.clone().try_reserve_owned();
+        let (sent, shutdown) = (send(chunks), self.0.shutdown.clone());
         tokio::spawn(async move {
-            if let Some(Err(status)) = shutdown.run_until_cancelled(sent).await {
-                let _ = shutdown.run_until_cancelled(chunks.send(Err(status))).await;
+            let sent = shutdown.run_until_cancelled(sent).await;
+            let sent = sent.unwrap_or_else(|| Err(Status::unavailable("the agent is stopping")));
+            if let (Err(status), Ok(last)) = (sent, last) {
+                last.send(Err(status));
             }
         });
         Box::pin(ReceiverStream::new(stream))

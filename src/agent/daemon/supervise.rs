@@ -3,12 +3,9 @@
 //! once; a newer agent takes the place of an older one only when no run goes on.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io::{Read, Seek, Write},
-    os::unix::{
-        fs::{DirBuilderExt, OpenOptionsExt},
-        process::CommandExt,
-    },
+    os::unix::process::CommandExt,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -29,7 +26,7 @@ use nix::{
 use std::os::fd::AsFd;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{home::Home, machine, server::Options};
+use super::{files, home::Home, machine, server::Options};
 use crate::protocol::{HelloReply, HelloRequest, agent_client::AgentClient, version};
 
 /// Time for the socket to answer: a busy machine (an image is unpacked, a hundred neighbours start)
@@ -119,57 +116,37 @@ pub async fn connect(home: &Home) -> Result<Channel, tonic::transport::Error> {
 }
 
 fn spawn_supervisor(options: &Options, hide: &[String]) -> anyhow::Result<std::process::Child> {
-    let Options {
-        home,
-        machine,
-        user,
-        stop_command,
-        reclaim_command,
-    } = options;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(home.path())?;
-    let log = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(home.log())?;
+    let home = &options.home;
+    files::make_folders(home.path(), 0o755)?;
+    let log = files::append(home.log())?;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("skyward-agent")
         .arg("supervise")
         .arg("--home")
         .arg(home.path());
-    command.args(["--machine", machine, "--user", user]);
-    if let Some(stop_command) = stop_command {
+    command.args(["--machine", &options.machine, "--user", &options.user]);
+    if let Some(stop_command) = &options.stop_command {
         command.args(["--stop-command", stop_command]);
     }
-    if let Some(reclaim_command) = reclaim_command {
+    if let Some(reclaim_command) = &options.reclaim_command {
         command.args(["--reclaim-command", reclaim_command]);
     }
     for name in hide {
         command.env_remove(name);
     }
-    let child = command
+    command
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
         .current_dir("/")
         .spawn()
-        .context("cannot start the supervisor")?;
-    Ok(child)
+        .context("cannot start the supervisor")
 }
 
 /// The supervisor's lock, if it is free.
 fn supervisor_lock(home: &Home) -> anyhow::Result<Option<File>> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(home.supervisor_lock())?;
+    let file = files::open(home.supervisor_lock())?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -269,27 +246,21 @@ fn live(
 
 /// Waits for the end of the daemon; passes a request to end on to it.
 fn attend(signals: &SignalFd, daemon: Pid) -> anyhow::Result<Ended> {
-    let mut asked = false;
+    let mut ended = Ended::Died;
     loop {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) if pid == daemon => {
-                    return Ok(if asked || code == 0 {
-                        Ended::Asked
-                    } else {
-                        Ended::Died
-                    });
-                }
-                Ok(WaitStatus::Signaled(pid, ..)) if pid == daemon => {
-                    return Ok(if asked { Ended::Asked } else { Ended::Died });
+                Ok(WaitStatus::Exited(pid, 0)) if pid == daemon => return Ok(Ended::Asked),
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) if pid == daemon => {
+                    return Ok(ended);
                 }
                 Ok(WaitStatus::StillAlive) => break,
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return Ok(if asked { Ended::Asked } else { Ended::Died }),
+                Err(_) => return Ok(ended),
             }
         }
         if wait_for_signal(signals, PollTimeout::NONE)? {
-            asked = true;
+            ended = Ended::Asked;
             let _ = kill(daemon, Signal::SIGTERM);
         }
     }

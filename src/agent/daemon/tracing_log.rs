@@ -1,16 +1,15 @@
 //! The daemon's own log, `agent.log`: bounded, the newest part and the one before it.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::home::Home;
+use super::{files, home::Home};
 
 const LIMIT: u64 = 4 * 1024 * 1024;
 
@@ -25,18 +24,10 @@ impl BoundedLog {
     pub(super) fn open(home: &Home) -> io::Result<Self> {
         let path = home.log();
         Ok(Self {
-            file: Mutex::new(append(&path)?),
+            file: Mutex::new(files::append(&path)?),
             path,
         })
     }
-}
-
-fn append(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)
 }
 
 /// One line of the log.
@@ -44,10 +35,10 @@ pub(super) struct Line<'a>(&'a BoundedLog);
 
 impl Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.0.file.lock();
         if file.metadata()?.len() > LIMIT {
             std::fs::rename(&self.0.path, self.0.path.with_extension("log.1"))?;
-            *file = append(&self.0.path)?;
+            *file = files::append(&self.0.path)?;
         }
         // A full disk must not keep the daemon from working.
         let _ = file.write_all(bytes);

@@ -9,17 +9,17 @@
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, ErrorKind},
     os::{
         fd::AsRawFd,
-        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc::{SyncSender, TrySendError, sync_channel},
+        mpsc::{SyncSender, sync_channel},
     },
 };
 
@@ -30,7 +30,7 @@ use nix::{
     unistd::{UnlinkatFlags, unlinkat},
 };
 
-use super::home::Home;
+use super::{files, home::Home};
 
 /// Entries of one folder that are looked at before the others have their turn.
 const TURN: usize = 100_000;
@@ -57,7 +57,7 @@ impl Trash {
     /// Also throws away folders of unknown runs, which a crash has left.
     pub(super) fn open(home: &Home, known: &BTreeSet<String>) -> io::Result<Self> {
         let folder = home.trash();
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        files::make_folders(&folder, 0o700)?;
         let (wake, woken) = sync_channel::<()>(1);
         // The count starts at the time, so no earlier name is used again.
         let names = Names(Arc::new(AtomicU64::new(super::unix_ms() << 16)));
@@ -85,9 +85,8 @@ impl Trash {
     /// Moves a folder aside, to be deleted.
     pub(super) fn throw(&self, path: &Path) {
         match fs::rename(path, self.folder.join(self.names.next())) {
-            Ok(()) => match self.wake.try_send(()) {
-                Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
-            },
+            // A thread that was woken already looks at this folder, too.
+            Ok(()) => drop(self.wake.try_send(())),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "a run's folder could not be moved aside");

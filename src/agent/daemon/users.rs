@@ -16,7 +16,7 @@ pub(crate) struct User {
     pub(crate) groups: Vec<u32>,
 }
 
-/// The user of that name or number.
+/// Finds a user of the machine by name or number.
 pub(crate) fn find(name: &str) -> Option<User> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let group = std::fs::read_to_string("/etc/group").unwrap_or_default();

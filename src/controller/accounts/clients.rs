@@ -1,11 +1,8 @@
 //! The accounts of the Providers: the client of each, and the objects that it was made from.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::RwLock;
 use skyward_api::Provider as ProviderObject;
 use skyward_core::Provider;
 use tokio::{
@@ -62,46 +59,27 @@ impl Revision {
 }
 
 /// Clients of the accounts, by name of the Provider object.
+#[derive(Default)]
 pub struct Accounts {
     known: RwLock<BTreeMap<String, Account>>,
     changed: watch::Sender<u64>,
 }
 
-impl Default for Accounts {
-    fn default() -> Self {
-        Self {
-            known: RwLock::default(),
-            changed: watch::Sender::new(0),
-        }
-    }
-}
-
 impl Accounts {
     /// The account of the Provider with this name; `None` until the Provider controller has seen that object.
     pub fn get(&self, name: &str) -> Option<Account> {
-        self.known
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        self.known.read().get(name).cloned()
     }
 
     /// Adds or replaces an account.
     pub fn set(&self, name: &str, account: Account) {
-        self.known
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_owned(), account);
+        self.known.write().insert(name.to_owned(), account);
         self.changed.send_modify(|n| *n += 1);
     }
 
     /// Removes an account.
     pub fn remove(&self, name: &str) {
-        let removed = self
-            .known
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
+        let removed = self.known.write().remove(name);
         if removed.is_some() {
             self.changed.send_modify(|n| *n += 1);
         }
@@ -109,7 +87,7 @@ impl Accounts {
 
     /// All accounts, by name.
     pub fn all(&self) -> BTreeMap<String, Account> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.known.read().clone()
     }
 
     /// Woken at each change.

@@ -8,9 +8,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use rust_decimal::Decimal;
 use skyward_api::{
     Machine,
@@ -127,26 +128,15 @@ impl Fleet {
 
     /// Whether a Machine of that UID was on record since this process began to lead.
     pub fn was_recorded(&self, uid: &str) -> bool {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock();
         inner.recorded.known.contains(uid)
     }
 
     /// The watch shows a Machine.
     pub fn apply(&self, machine: &Arc<Machine>) {
-        if !self.is_ours(machine) {
-            return;
+        if self.is_ours(machine) {
+            self.inner.lock().show(machine);
         }
-        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
-            return;
-        };
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.recorded.note(machine);
-        inner.reserved.remove(&Key::new(namespace, name));
-        inner
-            .pools
-            .entry(machine.spec.pool_uid.clone())
-            .or_default()
-            .insert(name.clone(), machine.clone());
     }
 
     /// The API server answered that a Machine is being deleted, which the watch may not have shown
@@ -156,7 +146,7 @@ impl Fleet {
         let Some(name) = &machine.metadata.name else {
             return;
         };
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let known = inner
             .pools
             .get_mut(&machine.spec.pool_uid)
@@ -174,7 +164,7 @@ impl Fleet {
         let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
             return;
         };
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         inner.reserved.remove(&Key::new(namespace, name));
         if let Some(pool) = inner.pools.get_mut(&machine.spec.pool_uid) {
             pool.remove(name);
@@ -188,25 +178,16 @@ impl Fleet {
     /// of it would order the other half again. Reservations stay: they may be younger than the
     /// list.
     pub fn replace(&self, machines: &[Arc<Machine>]) {
-        let mut pools: HashMap<String, BTreeMap<String, Arc<Machine>>> = HashMap::new();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
+        inner.pools.clear();
         for machine in machines.iter().filter(|machine| self.is_ours(machine)) {
-            inner.recorded.note(machine);
-            let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
-                continue;
-            };
-            inner.reserved.remove(&Key::new(namespace, name));
-            pools
-                .entry(machine.spec.pool_uid.clone())
-                .or_default()
-                .insert(name.clone(), machine.clone());
+            inner.show(machine);
         }
-        inner.pools = pools;
     }
 
     /// The Machines of a Pool: the ones that the watch shows, and the reserved ones.
     pub fn of_pool(&self, pool_uid: &str) -> (Vec<Arc<Machine>>, Vec<(Key, Reserved)>) {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock();
         let shown = inner
             .pools
             .get(pool_uid)
@@ -224,7 +205,7 @@ impl Fleet {
 
     /// The Machines of a Pool of that name, and of earlier ones of that name.
     pub fn named(&self, pool: &Key) -> Vec<Arc<Machine>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock();
         let is_meant = |machine: &&Arc<Machine>| {
             machine.spec.pool == pool.name
                 && machine.metadata.namespace.as_deref() == Some(pool.namespace.as_str())
@@ -241,7 +222,7 @@ impl Fleet {
 
     /// The Machines of a Provider that the watch shows.
     pub fn of_provider(&self, provider: &str) -> Vec<Arc<Machine>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock();
         let all = inner.pools.values().flat_map(BTreeMap::values);
         all.filter(|machine| machine.spec.provider == provider)
             .cloned()
@@ -250,11 +231,7 @@ impl Fleet {
 
     /// Machines of a Provider.
     pub fn used(&self, provider: &str, namespace: &str) -> Used {
-        used(
-            &self.inner.lock().unwrap_or_else(PoisonError::into_inner),
-            provider,
-            namespace,
-        )
+        used(&self.inner.lock(), provider, namespace)
     }
 
     /// Reserves Machines that are about to be created; `false`, and nothing is reserved,
@@ -266,7 +243,7 @@ impl Fleet {
         limits: &BTreeMap<String, Quota>,
         machines: Vec<(String, Reserved)>,
     ) -> bool {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         let mut wanted: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
         for (_, reserved) in &machines {
             let of_provider = wanted.entry(&reserved.place.provider).or_default();
@@ -287,11 +264,21 @@ impl Fleet {
 
     /// It is certain that a reserved Machine was not created.
     pub fn cancel(&self, machine: &Key) {
-        self.inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .reserved
-            .remove(machine);
+        self.inner.lock().reserved.remove(machine);
+    }
+}
+
+impl Inner {
+    fn show(&mut self, machine: &Arc<Machine>) {
+        let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
+            return;
+        };
+        self.recorded.note(machine);
+        self.reserved.remove(&Key::new(namespace, name));
+        self.pools
+            .entry(machine.spec.pool_uid.clone())
+            .or_default()
+            .insert(name.clone(), machine.clone());
     }
 }
 

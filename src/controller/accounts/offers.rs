@@ -1,11 +1,9 @@
 //! What can be rented, as every Pool looks at it: one index for each Provider, made once after a
 //! change however many Pools ask.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::Mutex;
 use skyward_api::Offer;
 use skyward_planner::accounts::offers::OfferIndex;
 
@@ -29,22 +27,26 @@ struct Shelf {
     index: Option<(u64, Arc<OfferIndex>)>,
 }
 
+impl Inner {
+    fn show(&mut self, offer: &Arc<Offer>) {
+        let shelf = self.shelves.entry(offer.spec.provider.clone()).or_default();
+        shelf.version = self.version;
+        let name = offer.metadata.name.clone().unwrap_or_default();
+        shelf.offers.insert(name, offer.clone());
+    }
+}
+
 impl Offers {
     /// The watch shows an Offer.
     pub fn apply(&self, offer: &Arc<Offer>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         inner.version += 1;
-        let version = inner.version;
-        let shelf = inner.shelves.entry(offer.spec.provider.clone()).or_default();
-        shelf.version = version;
-        shelf
-            .offers
-            .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
+        inner.show(offer);
     }
 
     /// The watch shows that an Offer is gone.
     pub fn remove(&self, offer: &Offer) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         inner.version += 1;
         let version = inner.version;
         let Some(shelf) = inner.shelves.get_mut(&offer.spec.provider) else {
@@ -61,24 +63,18 @@ impl Offers {
 
     /// The watch began anew with this complete list.
     pub fn replace(&self, offers: &[Arc<Offer>]) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         inner.version += 1;
-        let version = inner.version;
-        let mut fresh: BTreeMap<String, Shelf> = BTreeMap::new();
+        inner.shelves.clear();
         for offer in offers {
-            let shelf = fresh.entry(offer.spec.provider.clone()).or_default();
-            shelf.version = version;
-            shelf
-                .offers
-                .insert(offer.metadata.name.clone().unwrap_or_default(), offer.clone());
+            inner.show(offer);
         }
-        inner.shelves = fresh;
     }
 
     /// The offers of one Provider, as they are now.
     pub fn of(&self, provider: &str) -> Arc<OfferIndex> {
         let (version, offers) = {
-            let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let inner = self.0.lock();
             let Some(shelf) = inner.shelves.get(provider) else {
                 return Arc::default();
             };
@@ -91,7 +87,7 @@ impl Offers {
         };
         // Sorted outside the lock: a large catalogue must not hold up the watch.
         let index = Arc::new(OfferIndex::of(offers));
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         if let Some(shelf) = inner.shelves.get_mut(provider)
             && shelf.version == version
         {

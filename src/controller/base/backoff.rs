@@ -1,12 +1,8 @@
 //! How long to wait after failures in a row.
 
-use std::{
-    borrow::Borrow,
-    collections::HashMap,
-    hash::Hash,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{borrow::Borrow, collections::HashMap, hash::Hash, time::Duration};
+
+use parking_lot::Mutex;
 
 /// Failures in a row of each object: when to try again, and when to log. Bounded by the number of
 /// objects.
@@ -22,7 +18,7 @@ impl<K> Default for Backoff<K> {
 impl<K: Eq + Hash> Backoff<K> {
     /// Counts a failure; answers how many there are in a row.
     pub fn failed(&self, key: K) -> u32 {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.0.lock();
         let count = failures.entry(key).or_default();
         *count = count.saturating_add(1);
         *count
@@ -34,7 +30,7 @@ impl<K: Eq + Hash> Backoff<K> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 
     /// Wait before the next try: the first, doubled with each failure, at most a minute.
@@ -43,7 +39,7 @@ impl<K: Eq + Hash> Backoff<K> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = self.0.lock();
         let count = failures.get(key).copied().unwrap_or(1);
         first
             .saturating_mul(2_u32.saturating_pow(count.saturating_sub(1).min(16)))

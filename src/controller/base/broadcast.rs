@@ -2,9 +2,10 @@
 
 use std::{
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use skyward_planner::base::key::Key;
 
 use super::queue::WorkQueue;
@@ -25,6 +26,8 @@ pub enum Change {
     Provider(String),
     /// Offers of that Provider changed.
     Offers(String),
+    /// A namespace was added, changed or removed.
+    Namespace(String),
 }
 
 /// Publishes to every subscriber. The context's [`Broadcast<Change>`] has the changes that the
@@ -45,25 +48,19 @@ impl<C: Clone + Eq + Hash + Send + 'static> Broadcast<C> {
     /// are not repeated: read the caches after subscribing.
     pub fn subscribe(&self) -> Arc<WorkQueue<C>> {
         let wakeups = WorkQueue::new();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::downgrade(&wakeups));
+        self.0.lock().push(Arc::downgrade(&wakeups));
         wakeups
     }
 
     /// Publishes a change.
     pub fn publish(&self, change: &C) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|subscriber| match subscriber.upgrade() {
-                Some(wakeups) => {
-                    wakeups.enqueue(change.clone());
-                    true
-                }
-                None => false,
-            });
+        self.0.lock().retain(|subscriber| match subscriber.upgrade() {
+            Some(wakeups) => {
+                wakeups.enqueue(change.clone());
+                true
+            }
+            None => false,
+        });
     }
 }
 
@@ -78,6 +75,6 @@ mod tests {
         drop(feed.subscribe());
         feed.publish(&Change::Provider("a".into()));
         assert_eq!(one.try_next(), Some(Change::Provider("a".into())));
-        assert_eq!(feed.0.lock().unwrap().len(), 1);
+        assert_eq!(feed.0.lock().len(), 1);
     }
 }

@@ -7,10 +7,11 @@
 use std::{
     collections::{HashSet, VecDeque},
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use futures::{Stream, stream};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// A coalescing queue of keys.
@@ -40,7 +41,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// Adds a key unless it waits already.
     pub fn enqueue(&self, key: K) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         if queue.members.insert(key.clone()) {
             queue.order.push_back(key);
             drop(queue);
@@ -50,7 +51,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// The oldest key, if any waits.
     pub fn try_next(&self) -> Option<K> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
         let key = queue.order.pop_front()?;
         queue.members.remove(&key);
         Some(key)

@@ -300,18 +300,14 @@ pub(crate) fn issue(
     match plan.authority {
         Authority::Keep => {}
         Authority::Create => {
-            let (certificate, private_key) = new_authority(now)?;
-            *authority_secret = [
-                (CERTIFICATE.to_owned(), certificate),
-                (KEY.to_owned(), private_key),
-            ]
-            .into();
+            authority_secret.clear();
+            put(authority_secret, (CERTIFICATE, KEY), new_authority(now)?);
         }
-        Authority::Prepare => {
-            let (certificate, private_key) = new_authority(now)?;
-            authority_secret.insert(NEXT_CERTIFICATE.to_owned(), certificate);
-            authority_secret.insert(NEXT_KEY.to_owned(), private_key);
-        }
+        Authority::Prepare => put(
+            authority_secret,
+            (NEXT_CERTIFICATE, NEXT_KEY),
+            new_authority(now)?,
+        ),
         Authority::Promote => {
             if let Some(previous) = authority_secret.remove(CERTIFICATE) {
                 authority_secret.insert(PREVIOUS_CERTIFICATE.to_owned(), previous);
@@ -331,11 +327,9 @@ pub(crate) fn issue(
     };
     let issuer = Issuer::from_ca_cert_pem(&text(CERTIFICATE), KeyPair::from_pem(&text(KEY))?)?;
     for leaf in &plan.leaves {
-        let (certificate, private_key) = new_leaf(*leaf, &issuer, namespace, now)?;
-        let keys = leaf.keys();
+        let pair = new_leaf(*leaf, &issuer, namespace, now)?;
         let (own, _) = secrets.places(*leaf);
-        own.insert(keys.0.to_owned(), certificate);
-        own.insert(keys.1.to_owned(), private_key);
+        put(own, leaf.keys(), pair);
     }
     for leaf in Leaf::ALL.into_iter().filter(|_| plan.tidy) {
         let (certificate, private_key) = leaf.keys();
@@ -350,6 +344,14 @@ pub(crate) fn issue(
         }
     }
     Ok(())
+}
+
+/// A certificate and its private key, both PEM.
+type Pair = (Vec<u8>, Vec<u8>);
+
+fn put(data: &mut Data, keys: (&str, &str), pair: Pair) {
+    data.insert(keys.0.to_owned(), pair.0);
+    data.insert(keys.1.to_owned(), pair.1);
 }
 
 fn named(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams {
@@ -368,7 +370,7 @@ fn named(name: &str, now: Timestamp, life: SignedDuration) -> CertificateParams 
     params
 }
 
-fn new_authority(now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+fn new_authority(now: Timestamp) -> Result<Pair, rcgen::Error> {
     // Each authority has a name of its own, so that chains are never ambiguous while two are
     // trusted.
     let mut params = named(
@@ -391,7 +393,7 @@ fn new_leaf(
     issuer: &Issuer<'_, KeyPair>,
     namespace: &str,
     now: Timestamp,
-) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+) -> Result<Pair, rcgen::Error> {
     let (name, purpose) = match leaf {
         Leaf::Api => (SERVICE, ExtendedKeyUsagePurpose::ServerAuth),
         Leaf::Server => (DATA_SERVER_NAME, ExtendedKeyUsagePurpose::ServerAuth),

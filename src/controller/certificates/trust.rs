@@ -1,7 +1,7 @@
 //! Our certificates in the cluster: reads the Secrets, carries out [`crate::certificates::issuer::plan`],
 //! and tells the Kubernetes API server which authorities to trust (caBundle of the APIService).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt::Debug};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -10,24 +10,21 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use skyward_api::labels;
 use skyward_subresources::{
     GROUP, SERVICE, VERSION,
     reload::{AUTHORITIES_CONFIG_MAP, CERTS_SECRET, CONTROLLER_CERTS_SECRET, key},
 };
-use tokio::time::timeout;
 
 use super::issuer::{self, Data, Secrets};
 
 /// Secret with the authority's key; only the controller reads it.
 const AUTHORITY_SECRET: &str = "skyward-authority";
-/// How long the API server may take.
-const DEADLINE: Duration = Duration::from_secs(10);
-
 /// What could not be done.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -40,9 +37,6 @@ pub(crate) enum Error {
         #[source]
         source: kube::Error,
     },
-    /// No answer.
-    #[error("{0}: the API server did not answer in time")]
-    Timeout(String),
     /// A certificate could not be made.
     #[error("making certificates: {0}")]
     Make(#[from] rcgen::Error),
@@ -52,60 +46,34 @@ async fn call<T>(
     what: impl Into<String>,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Error> {
-    match timeout(DEADLINE, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(source)) => Err(Error::Call {
-            what: what.into(),
-            source,
-        }),
-        Err(_) => Err(Error::Timeout(what.into())),
-    }
+    call.await.map_err(|source| Error::Call {
+        what: what.into(),
+        source,
+    })
 }
 
 /// Makes and renews the certificates that are due; answers with the controller's own leaves.
 pub(crate) async fn refresh(client: &Client, namespace: &str, now: Timestamp) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let (authority_object, authority) = read(&api, AUTHORITY_SECRET).await?;
-    let (apiserver_object, apiserver) = read(&api, CERTS_SECRET).await?;
-    let (controller_object, controller) = read(&api, CONTROLLER_CERTS_SECRET).await?;
+    let authority = read(&api, AUTHORITY_SECRET).await?;
+    let apiserver = read(&api, CERTS_SECRET).await?;
+    let controller = read(&api, CONTROLLER_CERTS_SECRET).await?;
     let mut secrets = Secrets {
-        authority,
-        apiserver,
-        controller,
+        authority: data_of(authority.as_ref()),
+        apiserver: data_of(apiserver.as_ref()),
+        controller: data_of(controller.as_ref()),
     };
     let plan = issuer::plan(&secrets, namespace, now);
     if plan == issuer::Plan::default() {
         return Ok(secrets.controller);
     }
     tracing::info!(?plan, "certificates are made or renewed");
-    let before = secrets.clone();
     issuer::issue(&plan, &mut secrets, namespace, now)?;
     // The authority first: leaves of an unpublished authority are worth nothing, while the next
     // plan makes missing leaves.
-    for (name, object, old, new) in [
-        (
-            AUTHORITY_SECRET,
-            authority_object,
-            before.authority,
-            secrets.authority,
-        ),
-        (
-            CERTS_SECRET,
-            apiserver_object,
-            before.apiserver,
-            secrets.apiserver,
-        ),
-        (
-            CONTROLLER_CERTS_SECRET,
-            controller_object,
-            before.controller,
-            secrets.controller.clone(),
-        ),
-    ] {
-        if old != new {
-            write(&api, name, object, new).await?;
-        }
-    }
+    write(&api, AUTHORITY_SECRET, authority, &secrets.authority).await?;
+    write(&api, CERTS_SECRET, apiserver, &secrets.apiserver).await?;
+    write(&api, CONTROLLER_CERTS_SECRET, controller, &secrets.controller).await?;
     Ok(secrets.controller)
 }
 
@@ -122,75 +90,69 @@ pub(crate) async fn publish(client: &Client, namespace: &str, bundle: &[u8]) -> 
     {
         return Ok(());
     }
-    let metadata = existing.as_ref().map_or_else(
-        || new_object(name),
-        |old| ObjectMeta {
-            managed_fields: None,
-            ..old.metadata.clone()
-        },
-    );
     let wanted = ConfigMap {
-        metadata,
+        metadata: metadata(name, existing.as_ref().map(|old| &old.metadata)),
         data: Some(data),
         ..ConfigMap::default()
     };
-    let what = format!("writing the ConfigMap {name:?}");
-    if existing.is_some() {
-        call(what, api.replace(name, &PostParams::default(), &wanted)).await?;
-    } else {
-        call(what, api.create(&PostParams::default(), &wanted)).await?;
+    put(&api, name, existing.is_some(), &wanted).await
+}
+
+async fn read(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Error> {
+    call(format!("reading the Secret {name:?}"), api.get_opt(name)).await
+}
+
+fn data_of(secret: Option<&Secret>) -> Data {
+    let data = secret.and_then(|secret| secret.data.clone()).unwrap_or_default();
+    data.into_iter().map(|(key, value)| (key, value.0)).collect()
+}
+
+/// Writes what is news, with the version that was read: the faster writer wins, and the next plan
+/// sees its Secret.
+async fn write(api: &Api<Secret>, name: &str, old: Option<Secret>, data: &Data) -> Result<(), Error> {
+    if data_of(old.as_ref()) == *data {
+        return Ok(());
     }
-    Ok(())
-}
-
-async fn read(api: &Api<Secret>, name: &str) -> Result<(Option<Secret>, Data), Error> {
-    let object = call(format!("reading the Secret {name:?}"), api.get_opt(name)).await?;
-    let data = object
-        .as_ref()
-        .and_then(|secret| secret.data.clone())
-        .unwrap_or_default();
-    Ok((
-        object,
-        data.into_iter().map(|(key, value)| (key, value.0)).collect(),
-    ))
-}
-
-/// Writes with the version that was read: the faster writer wins, and the next plan sees its
-/// Secret.
-async fn write(api: &Api<Secret>, name: &str, old: Option<Secret>, data: Data) -> Result<(), Error> {
-    let data = data
-        .into_iter()
-        .map(|(key, value)| (key, ByteString(value)))
-        .collect();
-    let what = format!("writing the Secret {name:?}");
-    if let Some(old) = old {
-        let metadata = ObjectMeta {
-            managed_fields: None,
-            ..old.metadata.clone()
-        };
-        let secret = Secret {
-            data: Some(data),
-            metadata,
-            ..old
-        };
-        call(what, api.replace(name, &PostParams::default(), &secret)).await?;
-    } else {
-        let secret = Secret {
-            metadata: new_object(name),
-            data: Some(data),
+    let exists = old.is_some();
+    let bytes = |(key, value): (&String, &Vec<u8>)| (key.clone(), ByteString(value.clone()));
+    let secret = Secret {
+        metadata: metadata(name, old.as_ref().map(|old| &old.metadata)),
+        data: Some(data.iter().map(bytes).collect()),
+        ..old.unwrap_or_else(|| Secret {
             type_: Some("Opaque".to_owned()),
             ..Secret::default()
-        };
-        call(what, api.create(&PostParams::default(), &secret)).await?;
+        })
+    };
+    put(api, name, exists, &secret).await
+}
+
+/// Makes an object, or replaces the one that was read.
+async fn put<K>(api: &Api<K>, name: &str, exists: bool, wanted: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let what = format!("writing the {} {name:?}", K::kind(&()));
+    let params = PostParams::default();
+    if exists {
+        call(what, api.replace(name, &params, wanted)).await?;
+    } else {
+        call(what, api.create(&params, wanted)).await?;
     }
     Ok(())
 }
 
-fn new_object(name: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        labels: Some([(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()),
-        ..ObjectMeta::default()
+/// The metadata that were read, or those of a new object of ours.
+fn metadata(name: &str, old: Option<&ObjectMeta>) -> ObjectMeta {
+    match old {
+        Some(old) => ObjectMeta {
+            managed_fields: None,
+            ..old.clone()
+        },
+        None => ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some([(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
     }
 }
 
@@ -238,10 +200,7 @@ pub(crate) async fn register(client: &Client, namespace: &str, bundle: &[u8]) ->
         Registration::Patch => {
             let spec = json!({ "caBundle": ByteString(bundle.to_vec()), "insecureSkipTLSVerify": false });
             let patch = Patch::Merge(json!({ "spec": spec }));
-            let parameters = PatchParams {
-                field_manager: Some(labels::MANAGER.to_owned()),
-                ..PatchParams::default()
-            };
+            let parameters = PatchParams::apply(labels::MANAGER);
             call(
                 format!("writing the APIService {name:?}"),
                 api.patch(&name, &parameters, &patch),

@@ -4,11 +4,9 @@
 //! have, a Task that is missing here may still run on a machine: its log must not be taken for
 //! complete. After that, a run that is missing here is in the store, or has not begun.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeSet, HashMap};
 
+use parking_lot::Mutex;
 use skyward_planner::{base::key::Key, task::message::LiveRun};
 
 /// Where Tasks run, by UID.
@@ -25,7 +23,7 @@ struct Known {
 impl Live {
     /// The runs of a Task, in order of rank; empty when it does not run. `None` = not known yet.
     pub fn lookup(&self, task_uid: &str) -> Option<Vec<LiveRun>> {
-        let known = self.known();
+        let known = self.0.lock();
         match known.runs.get(task_uid) {
             Some(runs) => Some(runs.clone()),
             None if known.pending.as_ref().is_some_and(BTreeSet::is_empty) => Some(Vec::new()),
@@ -34,7 +32,7 @@ impl Live {
     }
 
     pub(crate) fn set(&self, task_uid: &str, runs: Vec<LiveRun>) {
-        let mut known = self.known();
+        let mut known = self.0.lock();
         if runs.is_empty() {
             known.runs.remove(task_uid);
         } else {
@@ -44,20 +42,17 @@ impl Live {
 
     /// All Tasks are on their way to the dispatchers of these Pools.
     pub(crate) fn listed(&self, pools: impl IntoIterator<Item = Key>) {
-        self.known()
+        self.0
+            .lock()
             .pending
             .get_or_insert_with(|| pools.into_iter().collect());
     }
 
     /// The dispatcher of that Pool has taken up its Tasks.
     pub(crate) fn taken_up(&self, pool: &Key) {
-        if let Some(pending) = &mut self.known().pending {
+        if let Some(pending) = &mut self.0.lock().pending {
             pending.remove(pool);
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,12 +5,9 @@
 //! known until a Pool's dispatcher has seen its Tasks, and unknown is not idle: `load`
 //! answers `None`, and nobody may delete a machine on that.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use skyward_planner::{
     base::key::Key,
     pool::load::{PoolLoad, became_idle},
@@ -30,27 +27,17 @@ struct Known {
 }
 
 /// The loads of all Pools: written by dispatchers, read by Pools and Machines.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PoolLoads {
     pools: Mutex<HashMap<Key, Known>>,
     changed: watch::Sender<u64>,
     idle: Broadcast<Key>,
 }
 
-impl Default for PoolLoads {
-    fn default() -> Self {
-        Self {
-            pools: Mutex::default(),
-            changed: watch::Sender::new(0),
-            idle: Broadcast::default(),
-        }
-    }
-}
-
 impl PoolLoads {
     /// Publishes a dispatcher's load. Readers are woken only when it changed.
     pub fn publish(&self, pool: &Key, load: PoolLoad) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let old = pools.get(pool);
         if old.is_none_or(|old| old.load != load) {
             let news = old.is_none_or(|old| became_idle(&old.load, &load));
@@ -68,7 +55,7 @@ impl PoolLoads {
     /// long enough to be rewritten. Changes that come and go between two looks cost nothing, and
     /// numbers that never rest are written once each [`NUMBERS`].
     pub fn outdates(&self, pool: &Key, told: (u32, u32)) -> bool {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let Some(known) = pools.get_mut(pool) else {
             return false;
         };
@@ -90,24 +77,17 @@ impl PoolLoads {
 
     /// A Pool is gone.
     pub fn forget(&self, pool: &Key) {
-        self.pools
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(pool);
+        self.pools.lock().remove(pool);
     }
 
     /// What is known of a Pool; `None` = nothing yet.
     pub fn load(&self, pool: &Key) -> Option<PoolLoad> {
-        self.pools
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(pool)
-            .map(|known| known.load.clone())
+        self.pools.lock().get(pool).map(|known| known.load.clone())
     }
 
     /// Runs on one Machine; `None` = not known.
     pub fn runs_on(&self, pool: &Key, machine: &str) -> Option<u32> {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools = self.pools.lock();
         pools
             .get(pool)
             .map(|known| known.load.runs.get(machine).copied().unwrap_or(0))
@@ -116,7 +96,7 @@ impl PoolLoads {
     /// Runs that are left on a Machine that was given up. 0 only when its dispatcher knows that it
     /// was given up: before that it may be giving the machine a run.
     pub fn runs_left_on(&self, pool: &Key, machine: &str) -> Option<u32> {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools = self.pools.lock();
         let load = &pools.get(pool)?.load;
         match load.runs.get(machine).copied().unwrap_or(0) {
             0 if !load.closed.contains(machine) => None,

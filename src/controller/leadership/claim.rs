@@ -275,10 +275,7 @@ impl Claims {
             "resourceVersion": definition.metadata.resource_version,
             "annotations": { ANNOTATION: claim.text() },
         }}));
-        let params = PatchParams {
-            field_manager: Some(labels::MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = PatchParams::apply(labels::MANAGER);
         self.definitions
             .patch_metadata(DEFINITION, &params, &patch)
             .await

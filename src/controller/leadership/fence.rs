@@ -3,57 +3,34 @@
 //! itself is written with a client that is not fenced. Clients of clouds hold the same fence
 //! (`skyward_core::fence`); agents refuse an older epoch by themselves.
 
-use std::task::{Context, Poll};
-
 use axum::http::{Method, Request};
-use futures::{
-    TryFutureExt,
-    future::{Either, MapErr, Ready, ready},
-};
 pub use skyward_core::{Fence, NotLeading};
-use tower::{BoxError, Layer, Service};
+use tower::{
+    BoxError, Layer,
+    filter::{Filter, Predicate},
+};
 
 /// Puts the fence before a client of the API server.
 #[derive(Clone, Debug)]
 pub struct Fencing(pub Fence);
 
 impl<S> Layer<S> for Fencing {
-    type Service = Fenced<S>;
+    type Service = Filter<S, Self>;
 
-    fn layer(&self, inner: S) -> Fenced<S> {
-        Fenced {
-            inner,
-            fence: self.0.clone(),
-        }
+    fn layer(&self, inner: S) -> Filter<S, Self> {
+        Filter::new(inner, self.clone())
     }
 }
 
-/// A client of the API server behind the fence.
-#[derive(Clone, Debug)]
-pub struct Fenced<S> {
-    inner: S,
-    fence: Fence,
-}
+impl<B> Predicate<Request<B>> for Fencing {
+    type Request = Request<B>;
 
-impl<S, B> Service<Request<B>> for Fenced<S>
-where
-    S: Service<Request<B>>,
-    S::Error: Into<BoxError>,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Either<MapErr<S::Future, fn(S::Error) -> BoxError>, Ready<Result<S::Response, BoxError>>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn check(&mut self, request: Request<B>) -> Result<Request<B>, BoxError> {
         let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if reads || self.fence.is_open() {
-            Either::Left(self.inner.call(request).map_err(Into::into))
+        if reads || self.0.is_open() {
+            Ok(request)
         } else {
-            Either::Right(ready(Err(NotLeading.into())))
+            Err(NotLeading.into())
         }
     }
 }

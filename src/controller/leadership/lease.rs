@@ -136,10 +136,7 @@ pub async fn acquire(
                 Duration::from_secs(2)
             }
         };
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = shutdown.cancelled() => return None,
-        }
+        shutdown.run_until_cancelled(sleep(pause)).await?;
     }
 }
 
@@ -221,37 +218,33 @@ async fn look(
     // An object without spec is as good as a free one.
     let empty = LeaseSpec::default();
     let spec = object.as_ref().map(|_| spec.unwrap_or(&empty));
-    match decide(spec, &config.identity, since.elapsed(), config.lease_duration) {
+    let (written, rest) = match decide(spec, &config.identity, since.elapsed(), config.lease_duration) {
         Decision::Create(epoch) => {
             let wanted = record(config, None, epoch.max(first_epoch(Timestamp::now())));
             let params = PostParams {
                 field_manager: Some(labels::MANAGER.to_owned()),
                 ..Default::default()
             };
-            match deadline(config, api.create(&params, &wanted)).await {
-                Ok(object) => Ok(Look::Ours(Box::new(object))),
-                Err(error) if is_conflict(&error) => Ok(Look::Wait {
-                    holder: "unknown".into(),
-                    rest: Duration::ZERO,
-                }),
-                Err(error) => Err(error),
-            }
+            let created = deadline(config, api.create(&params, &wanted)).await;
+            (created, Duration::ZERO)
         }
         Decision::Take(epoch) => {
             let wanted = record(config, object.as_ref(), epoch);
-            match deadline(config, api.replace(LEASE, &PostParams::default(), &wanted)).await {
-                Ok(object) => Ok(Look::Ours(Box::new(object))),
-                Err(error) if is_conflict(&error) => Ok(Look::Wait {
-                    holder: "unknown".into(),
-                    rest: Duration::from_millis(100),
-                }),
-                Err(error) => Err(error),
-            }
+            let taken = deadline(config, api.replace(LEASE, &PostParams::default(), &wanted)).await;
+            (taken, Duration::from_millis(100))
         }
         Decision::Wait(rest) => {
             let holder = spec.and_then(|s| s.holder_identity.clone()).unwrap_or_default();
-            Ok(Look::Wait { holder, rest })
+            return Ok(Look::Wait { holder, rest });
         }
+    };
+    match written {
+        Ok(object) => Ok(Look::Ours(Box::new(object))),
+        Err(error) if is_conflict(&error) => Ok(Look::Wait {
+            holder: "unknown".into(),
+            rest,
+        }),
+        Err(error) => Err(error),
     }
 }
 

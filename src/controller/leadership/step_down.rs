@@ -5,12 +5,9 @@
 //! Lease is read, once for all agents that refuse within some seconds: if it is ours, the
 //! leader goes on, and that Machine alone is out of use; if not, `runtime.rs` ends the process.
 
-use std::{
-    fmt::Display,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::Notify, time::sleep};
 
 /// Doubts that wait to be settled.
@@ -27,7 +24,7 @@ struct Inner {
 impl StepDown {
     /// Notes that an agent refuses our epoch; `by` names the agent, in words.
     pub fn doubt(&self, by: impl Into<String>) {
-        *self.by() = Some(by.into());
+        *self.0.by.lock() = Some(by.into());
         self.0.doubted.notify_one();
     }
 
@@ -41,23 +38,21 @@ impl StepDown {
         loop {
             self.0.doubted.notified().await;
             // A later look settles doubts from here on.
-            let Some(by) = self.by().take() else { continue };
+            let Some(by) = self.0.by.lock().take() else {
+                continue;
+            };
             match is_ours().await {
                 Ok(true) => tracing::debug!(by, "an agent refuses our epoch, and the Lease is ours"),
                 Ok(false) => return by,
                 Err(error) => {
                     // The Lease's own renewal ends the process if this goes on.
                     tracing::warn!(by, %error, "an agent refuses our epoch, and the Lease could not be read; it is read again");
-                    self.by().get_or_insert(by);
+                    self.0.by.lock().get_or_insert(by);
                     self.0.doubted.notify_one();
                 }
             }
             sleep(pause).await;
         }
-    }
-
-    fn by(&self) -> MutexGuard<'_, Option<String>> {
-        self.0.by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

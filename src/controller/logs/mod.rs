@@ -153,7 +153,6 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
                 send.send_replace(config);
             }
         }
-        context.shutdown.cancelled().await;
     };
     let serving = serve::serve(
         listener,
@@ -162,12 +161,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         CONNECTIONS,
         context.shutdown.clone(),
     );
-    tokio::join!(serving, async {
-        tokio::select! {
-            () = pass_on => {}
-            () = context.shutdown.cancelled() => {}
-        }
-    });
+    tokio::join!(serving, context.shutdown.run_until_cancelled(pass_on));
 }
 
 /// The state of the handlers.

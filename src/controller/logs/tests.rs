@@ -2,13 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use skyward_planner::{base::key::Key, task::message::LiveRun};
 use skyward_remote::{
     AgentError, MachineKey,
@@ -133,7 +131,7 @@ impl RunReader for Agent {
         if machine.hole.contains(&begin) {
             begin = machine.hole.end;
         }
-        let call = machine.calls.lock().unwrap().pop_front().unwrap_or(Call::Ends);
+        let call = machine.calls.lock().pop_front().unwrap_or(Call::Ends);
         let (bytes, end) = match call {
             Call::Breaks(bytes) => (bytes, Some(Err(AgentError::Disconnected("broken".into())))),
             Call::Ends => (usize::MAX, None),

@@ -1,18 +1,20 @@
 //! Carries out a Machine's plan; makes no choices. The answers to order and deletion are handed
 //! back, for the next plan to judge.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::{
     Api, Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-    runtime::reflector::ObjectRef,
+    api::{PatchParams, PostParams},
 };
-use skyward_api::{Machine, MachinePhase, MachineStatus, Provider as ProviderObject, labels, pool::Image};
-use skyward_core::{Deletion, ErrorKind, ProviderError, machine::Endpoint};
+use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image};
+use skyward_core::{Deletion, ProviderError, machine::Endpoint};
 use skyward_planner::{
-    accounts::unavailable::Unavailable,
+    accounts::{
+        resolved::{INSTANCE_TIMEOUT, ResolvedProvider},
+        unavailable::Unavailable,
+    },
     base::time::elapsed,
     machine::{
         facts::{MachineMemory, Observed, Outcomes},
@@ -31,9 +33,12 @@ use super::{
     order::{OrderParts, SessionParts, order, session},
 };
 use crate::{
+    api::{ApiError, finalizer_patch, write},
     base::broadcast::Change,
     context::Context,
     keys::{self, PoolKey},
+    newest::Record,
+    reconcile::{Failure, Retry},
 };
 
 /// Cached state of a Machine between two looks; losing it costs a look.
@@ -70,15 +75,9 @@ struct SessionInputs {
 /// Why acting stopped. The next plan starts from a new observation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan was made from an old view.
-    #[error("the Machine changed meanwhile")]
-    Stale,
-    /// The API server refused or is away.
-    #[error("could not {0}")]
-    Api(&'static str, #[source] kube::Error),
-    /// It did not answer.
-    #[error("could not {0}: the API server did not answer in time")]
-    Late(&'static str),
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] ApiError),
     /// The Pool's key.
     #[error(transparent)]
     Key(#[from] keys::Error),
@@ -90,43 +89,40 @@ pub enum Error {
     Missing(String),
 }
 
-impl Error {
-    /// Stable name for metrics.
-    pub const fn category(&self) -> &'static str {
+impl Failure for Error {
+    fn category(&self) -> &'static str {
         match self {
-            Self::Stale => "conflict",
-            Self::Api(..) => "api",
-            Self::Late(_) => "api_late",
+            Self::Api(error) => error.category(),
             Self::Key(_) => "key",
             Self::NoTurn => "no_turn",
             Self::Missing(_) => "missing",
         }
     }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Api(error) => error.retry(),
+            Self::NoTurn => Retry::Unsaid(AFTER_OTHERS),
+            Self::Key(_) | Self::Missing(_) => Retry::Doubled(Duration::from_secs(3)),
+        }
+    }
 }
 
-/// Longest wait for one answer of the API server.
+/// The next look of one whose turn did not come.
+const AFTER_OTHERS: Duration = Duration::from_millis(250);
+/// Longest wait for the store.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// Longest wait for one answer of a provider.
-const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
 
-/// The outcome of acting.
-#[derive(Default)]
-pub struct Acted {
-    /// The Machine as last written.
-    pub written: Option<Arc<Machine>>,
-    /// Answers to the effects.
-    pub outcomes: Outcomes,
-}
-
-/// Carries out.
-pub async fn act(
+/// Carries out; answers with what effects met.
+pub(super) async fn act(
     context: &Context,
-    machine: &Arc<Machine>,
+    record: &mut Record<'_, Machine>,
     cache: &mut MachineCache,
     seen: &Observed,
     plan: &Plan,
-) -> Result<Acted, Error> {
-    let mut acted = Acted::default();
+) -> Result<Outcomes, Error> {
+    let machine = &record.object().clone();
+    let mut outcomes = Outcomes::default();
     let claim = seen
         .session
         .as_ref()
@@ -155,7 +151,7 @@ pub async fn act(
         let fresh = write_status(context, machine, status).await?;
         cache.memory.last_write = Some(Timestamp::now());
         tell_metrics(context, seen, status);
-        acted.written = Some(Arc::new(fresh));
+        record.wrote(fresh);
         publish(context, machine, seen, plan);
     }
     for action in &plan.actions {
@@ -165,7 +161,7 @@ pub async fn act(
                 if let Some(answer) = &answer {
                     cache.memory.ordered(answer, Timestamp::now());
                 }
-                acted.outcomes.order = answer;
+                outcomes.order = answer;
             }
             Action::Connect { endpoint, host_key } => {
                 let inputs = SessionInputs {
@@ -187,17 +183,14 @@ pub async fn act(
                 "the agent of Machine \"{}/{}\"",
                 seen.machine.namespace, seen.machine.name
             )),
-            Action::Delete => acted.outcomes.deletion = delete(context, seen).await?,
-            Action::RemoveFinalizer => {
-                let newest = acted.written.clone().unwrap_or_else(|| machine.clone());
-                remove_finalizer(context, &newest).await?;
-            }
+            Action::Delete => outcomes.deletion = delete(context, seen).await?,
+            Action::RemoveFinalizer => remove_finalizer(context, record.object()).await?,
         }
     }
     if plan.status.is_none() {
         publish(context, machine, seen, plan);
     }
-    Ok(acted)
+    Ok(outcomes)
 }
 
 fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
@@ -283,13 +276,9 @@ async fn write_status(
 ) -> Result<Machine, Error> {
     let mut object = machine.clone();
     object.status = Some(status.clone());
-    context.metrics.api_write("Machine");
-    let name = machine.name_any();
-    call(
-        "write the Machine's status",
-        api(context, machine).replace_status(&name, &PostParams::default(), &object),
-    )
-    .await
+    let (api, name, params) = (api(context, machine), machine.name_any(), PostParams::default());
+    let answer = api.replace_status(&name, &params, &object);
+    Ok(write(&context.metrics, "Machine", "write the Machine's status", answer).await?)
 }
 
 async fn pool_key(context: &Context, cache: &mut MachineCache, seen: &Observed) -> Result<PoolKey, Error> {
@@ -336,15 +325,8 @@ async fn place_order(
     if !terms::hold(&terms, &seen.machine.namespace, spec) {
         return Ok(None);
     }
-    let answer = match timeout(PROVIDER_DEADLINE, account.provider.create(&order)).await {
-        Ok(answer) => answer.map(|accepted| accepted.id),
-        Err(_) => Err(ProviderError::new(
-            ErrorKind::Indeterminate,
-            "order the machine",
-            "no answer in time",
-        )),
-    };
-    Ok(Some(answer))
+    let answer = account.provider.create(&order).await;
+    Ok(Some(answer.map(|accepted| accepted.id)))
 }
 
 async fn connect(
@@ -388,10 +370,7 @@ async fn connect(
         }
     };
     cache.memory.missing = None;
-    let provider = context
-        .caches
-        .providers
-        .get(&ObjectRef::<ProviderObject>::new(&seen.machine.spec.provider));
+    let provider = context.caches.provider(&seen.machine.spec.provider);
     let account = context.providers.get(&seen.machine.spec.provider);
     let kind = provider.as_deref().and_then(|provider| provider.spec.account());
     let capabilities = account
@@ -408,7 +387,10 @@ async fn connect(
         host_key: inputs.host_key.clone(),
         key: &key,
         materials,
-        provider: provider.as_deref().map(|provider| &provider.spec),
+        resolved: &context.resolved.of(pool),
+        instance_timeout: provider.as_deref().map_or(INSTANCE_TIMEOUT, |provider| {
+            ResolvedProvider::of(&provider.spec).instance_timeout
+        }),
         capabilities,
         epoch: context.epoch,
         epoch_proof: context.seal.prove(context.epoch),
@@ -430,53 +412,30 @@ async fn delete(
     };
     let machine = seen.machine.reference(&context.cluster);
     let _turn = account.turn().await.ok_or(Error::NoTurn)?;
-    let answer = match timeout(PROVIDER_DEADLINE, account.provider.delete(&machine)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(ProviderError::new(
-            ErrorKind::Indeterminate,
-            "delete the machine",
-            "no answer in time",
-        )),
-    };
-    Ok(Some(answer))
+    Ok(Some(account.provider.delete(&machine).await))
 }
 
-/// Handles a record of another installation, whose machine is left alone: when the record is
-/// deleted it goes, and the machine stays.
-pub async fn let_foreign_go(
-    context: &Context,
-    machine: &Machine,
-) -> Result<kube::runtime::controller::Action, Error> {
+/// A record of another installation: its machine is that one's, and nothing is done with it. A
+/// record that is deleted goes, and the machine stays.
+pub(super) async fn let_foreign_go(context: &Context, machine: &Machine) -> Result<(), Error> {
     if machine.metadata.deletion_timestamp.is_some()
         && machine.finalizers().iter().any(|name| name == labels::FINALIZER)
     {
         remove_finalizer(context, machine).await?;
     }
-    Ok(kube::runtime::controller::Action::await_change())
+    Ok(())
 }
 
 async fn remove_finalizer(context: &Context, machine: &Machine) -> Result<(), Error> {
-    let mut finalizers = machine.metadata.finalizers.clone().unwrap_or_default();
-    finalizers.retain(|name| name != labels::FINALIZER);
-    let patch = serde_json::json!({
-        "metadata": { "resourceVersion": machine.metadata.resource_version, "finalizers": finalizers }
-    });
-    context.metrics.api_write("Machine");
-    let name = machine.name_any();
-    let api = api(context, machine);
-    match call(
-        "let the Machine go",
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)),
-    )
-    .await
-    {
-        Ok(_) => {
-            tracing::info!(namespace = machine.namespace(), machine = name, "machine is gone");
-            Ok(())
-        }
-        Err(Error::Api(_, kube::Error::Api(status))) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
+    let (api, name) = (api(context, machine), machine.name_any());
+    let (params, patch) = (PatchParams::default(), finalizer_patch(machine, false));
+    let answer = api.patch(&name, &params, &patch);
+    match write(&context.metrics, "Machine", "let the Machine go", answer).await {
+        Ok(_) => tracing::info!(namespace = machine.namespace(), machine = name, "machine is gone"),
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
     }
+    Ok(())
 }
 
 fn api(context: &Context, machine: &Machine) -> Api<Machine> {
@@ -484,13 +443,4 @@ fn api(context: &Context, machine: &Machine) -> Api<Machine> {
         context.client.clone(),
         machine.metadata.namespace.as_deref().unwrap_or_default(),
     )
-}
-
-async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match timeout(DEADLINE, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Stale),
-        Ok(Err(error)) => Err(Error::Api(what, error)),
-        Err(_) => Err(Error::Late(what)),
-    }
 }

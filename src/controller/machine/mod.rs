@@ -13,21 +13,12 @@ pub mod order;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::{
-    Resource as _,
-    runtime::{
-        applier,
-        controller::{self, Action},
-        reflector::ObjectRef,
-    },
-};
 use skyward_api::Machine;
 use skyward_planner::{
     base::{
@@ -35,40 +26,31 @@ use skyward_planner::{
         requeue::Next,
     },
     machine::{
-        facts::{MachineMemory, Outcomes},
-        plan::plan,
+        facts::{MachineMemory, Observed, Outcomes},
+        plan::{draft::Plan, plan},
     },
 };
 use skyward_remote::MachineKey;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::observe::observe;
 use crate::{
     accounts::clients::Revision,
-    base::{backoff::Backoff, broadcast::Change},
+    base::broadcast::Change,
     context::Context,
     machine::act::MachineCache,
-    newest::Newest,
+    newest::Record,
+    reconcile::{Reconcile, drive},
 };
 
 /// A Machine waits for its cloud most of the time: this many for each Pool that is reconciled,
 /// or Machines of a cloud that does not answer would hold up all others.
 const PER_POOL: u16 = 16;
-/// Most plans in a row for one Machine before others get their turn.
-const ROUNDS: usize = 6;
-/// Pause after a plan that was made from an old view.
-const AFTER_CONFLICT: Duration = Duration::from_millis(50);
-/// Pause after an order or return whose turn did not come.
-const AFTER_OTHERS: Duration = Duration::from_millis(250);
 
-struct Shared {
+/// What its reconciles need besides what is remembered of each Machine.
+struct Machines {
     context: Context,
-    newest: Newest<Machine>,
-    caches: Mutex<HashMap<Key, (String, MachineCache)>>,
-    failures: Backoff<Key>,
     /// UIDs of the Machines that were there when this process began to lead.
     inherited: HashSet<String>,
     leads_since: Timestamp,
@@ -76,59 +58,100 @@ struct Shared {
 
 /// Runs until shutdown.
 pub async fn run(context: Context) {
-    let shared = Arc::new(Shared {
+    let known = context.caches.machines.state();
+    let machines = Machines {
         context: context.clone(),
-        newest: Newest::default(),
-        caches: Mutex::default(),
-        failures: Backoff::default(),
-        inherited: context
-            .caches
-            .machines
-            .state()
+        inherited: known
             .iter()
             .filter_map(|machine| machine.metadata.uid.clone())
             .collect(),
         leads_since: Timestamp::now(),
-    });
-    let queue = context
-        .machine_wakeups
-        .clone()
-        .stream()
-        .map(|key| Ok::<_, Infallible>(ObjectRef::<Machine>::new(&key.name).within(&key.namespace)))
-        .take_until(context.shutdown.clone().cancelled_owned());
-    let reconciles = applier(
-        |machine, shared: Arc<Shared>| Box::pin(async move { shared.reconcile(machine).await }),
-        |machine, error: &act::Error, shared| {
-            Action::requeue(retry_after(error, &shared.failures, &key_of(machine.as_ref())))
-        },
-        shared.clone(),
+    };
+    let reconciles = drive(
+        machines,
+        &context,
         context.caches.machines.clone(),
-        queue,
-        controller::Config::default().concurrency(context.config.concurrency.saturating_mul(PER_POOL)),
-    )
-    .for_each(|outcome| {
-        if let Err(kube::runtime::controller::Error::ObjectNotFound(object)) = outcome {
-            shared.forget(&Key::new(
-                object.namespace.clone().unwrap_or_default(),
-                object.name.clone(),
-            ));
-        }
-        futures::future::ready(())
-    });
+        context.machine_wakeups.clone().stream(),
+        context.config.concurrency.saturating_mul(PER_POOL),
+    );
     tokio::select! {
         () = reconciles => {}
         () = async { tokio::join!(route(&context), listen(&context)); } => {}
     }
 }
 
-fn retry_after(error: &act::Error, failures: &Backoff<Key>, key: &Key) -> Duration {
-    match error {
-        act::Error::Stale => AFTER_CONFLICT,
-        act::Error::NoTurn => AFTER_OTHERS,
-        act::Error::Late(_) => failures.delay(key, Duration::from_secs(1)),
-        act::Error::Api(..) | act::Error::Key(_) | act::Error::Missing(_) => {
-            failures.delay(key, Duration::from_secs(3))
+impl Reconcile for Machines {
+    const KIND: &'static str = "Machine";
+    const CONTROLLER: &'static str = "machine";
+
+    type Object = Machine;
+    type Memory = MachineCache;
+    type Seen = Observed;
+    type Plan = Plan;
+    type Outcomes = Outcomes;
+    type Error = act::Error;
+
+    async fn is_foreign(&self, machine: &Machine) -> Result<bool, act::Error> {
+        let is_foreign = !self.context.is_ours(&machine.spec);
+        if is_foreign {
+            act::let_foreign_go(&self.context, machine).await?;
         }
+        Ok(is_foreign)
+    }
+
+    fn first_memory(&self, uid: &str) -> MachineCache {
+        if self.inherited.contains(uid) {
+            MachineMemory::inherited(self.leads_since).into()
+        } else {
+            MachineCache::default()
+        }
+    }
+
+    /// Treated as a predecessor's: it is not known what was ordered last.
+    fn after_panic(&self, _: &Key) -> Option<MachineCache> {
+        Some(MachineMemory::inherited(Timestamp::now()).into())
+    }
+
+    async fn observe(
+        &self,
+        machine: &Arc<Machine>,
+        cache: &mut MachineCache,
+        outcomes: Outcomes,
+    ) -> Observed {
+        observe(&self.context, machine, &mut cache.memory, outcomes).await
+    }
+
+    fn plan(&self, seen: &Observed, _: &mut MachineCache, now: Timestamp) -> Plan {
+        plan(seen, now)
+    }
+
+    fn last_plan(&self, _: &Key, plan: &Plan) -> Option<(Vec<String>, Vec<String>)> {
+        let actions = plan.actions.iter().map(|action| format!("{action:?}"));
+        Some((plan.reasons.clone(), actions.collect()))
+    }
+
+    fn next(plan: &Plan) -> Next {
+        plan.next
+    }
+
+    async fn act(
+        &self,
+        record: &mut Record<'_, Machine>,
+        cache: &mut MachineCache,
+        seen: &Observed,
+        plan: Plan,
+    ) -> Result<Outcomes, act::Error> {
+        act::act(&self.context, record, cache, seen, &plan).await
+    }
+
+    fn warn(key: &Key, error: &act::Error, source: Option<String>, times: u32) {
+        tracing::warn!(machine = %key, %error, source, times, "a Machine could not be brought further; trying again");
+    }
+
+    fn forget(&self, key: &Key) {
+        self.context
+            .sessions
+            .remove(&MachineKey::new(&key.namespace, &key.name));
     }
 }
 
@@ -145,11 +168,7 @@ async fn route(context: &Context) {
         }
     };
     let of_provider = |name: &str| {
-        for machine in context
-            .caches
-            .machines
-            .state_filter(|machine| machine.spec.provider == name)
-        {
+        for machine in context.caches.machines_at(name) {
             work_queue.enqueue(key_of(machine.as_ref()));
         }
     };
@@ -163,18 +182,18 @@ async fn route(context: &Context) {
             change = changes.next() => match &change {
                 Change::Machine { machine, .. } => work_queue.enqueue(machine.clone()),
                 Change::Pool(key) => {
-                    let pool = context.caches.pools.get(&ObjectRef::new(&key.name).within(&key.namespace));
+                    let pool = context.caches.pool(key);
                     if is_news(&mut generations, &change, pool.as_deref()) {
                         of_pool(key, false);
                     }
                 }
                 Change::Provider(name) => {
-                    let provider = context.caches.providers.get(&ObjectRef::new(name));
+                    let provider = context.caches.provider(name);
                     if is_news(&mut generations, &change, provider.as_deref()) {
                         of_provider(name);
                     }
                 }
-                Change::Offers(_) => {}
+                Change::Offers(_) | Change::Namespace(_) => {}
             },
             // Machines become idle with every run; only draining Machines wait for that.
             pool = idle.next() => of_pool(&pool, true),
@@ -206,25 +225,21 @@ fn is_news<K: kube::Resource>(
 /// Listens to each account that tells of changes of its machines.
 async fn listen(context: &Context) {
     let mut changed = context.providers.subscribe();
-    let mut listeners: BTreeMap<String, (Revision, Listener)> = BTreeMap::new();
+    let mut listeners: BTreeMap<String, (Revision, AbortOnDropHandle<()>)> = BTreeMap::new();
     loop {
         let accounts = context.providers.all();
         listeners.retain(|name, (revision, listener)| {
             accounts
                 .get(name)
                 .is_some_and(|account| account.revision == *revision)
-                && !listener.0.is_finished()
+                && !listener.is_finished()
         });
         for (name, account) in accounts {
             if listeners.contains_key(&name) {
                 continue;
             }
             // Changes that happened before this loop listened.
-            for machine in context
-                .caches
-                .machines
-                .state_filter(|machine| machine.spec.provider == name)
-            {
+            for machine in context.caches.machines_at(&name) {
                 context.machine_wakeups.enqueue(key_of(machine.as_ref()));
             }
             if let Some(mut changes) = account.provider.changes() {
@@ -234,7 +249,7 @@ async fn listen(context: &Context) {
                         work_queue.enqueue(Key::new(namespace, machine));
                     }
                 });
-                listeners.insert(name, (account.revision, Listener(listener)));
+                listeners.insert(name, (account.revision, AbortOnDropHandle::new(listener)));
             }
         }
         tokio::select! {
@@ -246,129 +261,5 @@ async fn listen(context: &Context) {
             // A stream that ended is opened again.
             () = sleep(Duration::from_secs(5)), if !listeners.is_empty() => {}
         }
-    }
-}
-
-/// A task that ends with its owner.
-struct Listener(JoinHandle<()>);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Shared {
-    async fn reconcile(&self, cached: Arc<Machine>) -> Result<Action, act::Error> {
-        let started = Instant::now();
-        let key = key_of(cached.as_ref());
-        if !self.context.is_ours(&cached.spec) {
-            return act::let_foreign_go(&self.context, &cached).await;
-        }
-        let uid = cached.metadata.uid.clone().unwrap_or_default();
-        let about = cached.object_ref(&());
-        let turn = async {
-            let mut cache = self.recall(&key, &uid);
-            let result = self.rounds(&key, cached, &mut cache).await;
-            self.remember(&key, &uid, cache);
-            result
-        };
-        let result = match self.context.panics.turn("machine", &about, turn).await {
-            Ok(result) => result,
-            Err(broken) => {
-                if broken.panicked {
-                    self.newest.forget(&key);
-                    // Treated like a Machine of a former leader: the last order is not known.
-                    self.remember(&key, &uid, MachineMemory::inherited(Timestamp::now()).into());
-                }
-                return Ok(Action::requeue(broken.rest));
-            }
-        };
-        let error = result.as_ref().err();
-        self.context
-            .metrics
-            .reconciled("Machine", started.elapsed(), error.map(act::Error::category));
-        self.report(&key, error);
-        result
-    }
-
-    async fn rounds(
-        &self,
-        key: &Key,
-        cached: Arc<Machine>,
-        cache: &mut MachineCache,
-    ) -> Result<Action, act::Error> {
-        let mut machine = self.newest.of(cached);
-        let mut outcomes = Outcomes::default();
-        for _ in 0..ROUNDS {
-            let seen = observe(
-                &self.context,
-                &machine,
-                &mut cache.memory,
-                std::mem::take(&mut outcomes),
-            )
-            .await;
-            let plan = plan(&seen, Timestamp::now());
-            let actions = plan.actions.iter().map(|action| format!("{action:?}")).collect();
-            self.context
-                .health
-                .planned(format!("Machine {key}"), plan.reasons.clone(), actions);
-            let acted = act::act(&self.context, &machine, cache, &seen, &plan).await?;
-            if let Some(fresh) = acted.written {
-                self.newest.wrote(&machine, fresh.clone());
-                machine = fresh;
-            }
-            outcomes = acted.outcomes;
-            match plan.next {
-                Next::Again => {}
-                Next::Wait => return Ok(Action::await_change()),
-                Next::After(wait) => return Ok(Action::requeue(wait.max(Duration::from_millis(10)))),
-            }
-        }
-        Ok(Action::requeue(AFTER_CONFLICT))
-    }
-
-    fn remember(&self, key: &Key, uid: &str, cache: MachineCache) {
-        self.caches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone(), (uid.to_owned(), cache));
-    }
-
-    fn recall(&self, key: &Key, uid: &str) -> MachineCache {
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        match caches.remove(key) {
-            Some((known, cache)) if known == uid => cache,
-            _ if self.inherited.contains(uid) => MachineMemory::inherited(self.leads_since).into(),
-            _ => MachineCache::default(),
-        }
-    }
-
-    /// Logs failures that go on, and not each time; a conflict is daily business.
-    fn report(&self, key: &Key, error: Option<&act::Error>) {
-        match error {
-            None => self.failures.succeeded(key),
-            Some(act::Error::Stale | act::Error::NoTurn) => {}
-            Some(error) => {
-                let times = self.failures.failed(key.clone());
-                if times.is_power_of_two() {
-                    let source = std::error::Error::source(error).map(ToString::to_string);
-                    tracing::warn!(machine = %key, %error, source, times, "a Machine could not be brought further; trying again");
-                }
-            }
-        }
-    }
-
-    fn forget(&self, key: &Key) {
-        self.newest.forget(key);
-        self.caches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
-        self.failures.succeeded(key);
-        self.context.health.forget(&format!("Machine {key}"));
-        self.context
-            .sessions
-            .remove(&MachineKey::new(&key.namespace, &key.name));
     }
 }

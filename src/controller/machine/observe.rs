@@ -1,28 +1,22 @@
 //! Gathers the facts for a Machine's plan. Makes no decision.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use skyward_api::{Machine, Pool, Provider as ProviderObject};
+use kube::ResourceExt;
+use skyward_api::{Machine, Pool};
 use skyward_planner::{
     accounts::quota::beyond,
     base::key::Key,
     machine::facts::{
         Looked, LookupOutcome, MachineFacts, MachineMemory, Observed, Outcomes, Terms, machine_facts,
     },
-    pool::{choice::candidate::template_hashes, plan::cost::of_budget},
+    pool::{plan::cost::of_budget, resolved::Timeouts},
 };
-use tokio::time::timeout;
 
 use crate::{
     context::Context,
     hints::pool_loads::PoolLoads,
     pool::observe::{namespace_facts, provider_facts},
 };
-
-/// Longest wait for a provider's answer.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Gathers the facts.
 pub async fn observe(
@@ -32,15 +26,12 @@ pub async fn observe(
     outcomes: Outcomes,
 ) -> Observed {
     let facts = machine_facts(machine);
+    let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
     let pool = context
         .caches
-        .pools
-        .get(&ObjectRef::new(&facts.spec.pool).within(&facts.namespace))
+        .pool(&pool_key)
         .filter(|pool| pool.uid().as_deref() == Some(facts.spec.pool_uid.as_str()));
-    let provider = context
-        .caches
-        .providers
-        .get(&ObjectRef::<ProviderObject>::new(&facts.spec.provider));
+    let provider = context.caches.provider(&facts.spec.provider);
     let client = context
         .providers
         .get(&facts.spec.provider)
@@ -48,26 +39,25 @@ pub async fn observe(
     let asked_at = Timestamp::now();
     let answer = match client.as_ref().filter(|_| facts.is_asked_about()) {
         None => LookupOutcome::Unknown(None),
-        Some(client) => match timeout(DEADLINE, client.get(&facts.reference(&context.cluster))).await {
-            Ok(answer) => {
-                if let Err(error) = &answer {
-                    memory.heard(error, Timestamp::now());
-                }
-                LookupOutcome::of(answer)
+        Some(client) => {
+            let answer = client.get(&facts.reference(&context.cluster)).await;
+            if let Err(error) = &answer {
+                memory.heard(error, Timestamp::now());
             }
-            Err(_) => LookupOutcome::Unknown(Some("the provider did not answer in time".to_owned())),
-        },
+            LookupOutcome::of(answer)
+        }
     };
-    let pool_key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
     let kind = provider.as_deref().and_then(|provider| provider.spec.account());
+    let resolved = pool.as_deref().map(|pool| context.resolved.of(pool));
     let looked = Looked {
         terms: facts
             .may_be_ordered()
             .then(|| read_terms(context, machine, pool.as_deref())),
         kind: kind.and_then(|(kind, _)| (context.capabilities)(kind)),
-        current: pool
+        timeouts: resolved
             .as_ref()
-            .is_some_and(|pool| template_hashes(&pool.spec).contains(&facts.spec.template_hash)),
+            .map_or_else(Timeouts::default, |pool| pool.timeouts),
+        current: resolved.is_some_and(|pool| pool.asks_for(&facts.spec.template_hash)),
         pool,
         provider: provider.as_deref(),
         capabilities: client.as_ref().map(|client| client.capabilities()),
@@ -86,10 +76,7 @@ pub async fn observe(
 /// The terms that an order must satisfy, as they are now.
 pub(crate) fn read_terms(context: &Context, machine: &Machine, pool: Option<&Pool>) -> Terms {
     let (spec, namespace) = (&machine.spec, machine.namespace().unwrap_or_default());
-    let provider = context
-        .caches
-        .providers
-        .get(&ObjectRef::<ProviderObject>::new(&spec.provider));
+    let provider = context.caches.provider(&spec.provider);
     let (machines, _) = context.fleet.of_pool(&spec.pool_uid);
     Terms {
         namespace: namespace_facts(context, &namespace),

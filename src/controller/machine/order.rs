@@ -4,17 +4,18 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use skyward_api::{
-    Duration as Lasting, Pool,
-    machine::Market as RecordedMarket,
+    Pool,
     offer::Architecture,
     pool::{Image, PoolSpec},
-    provider::ProviderSpec,
     shared::{Cpu, Size},
 };
 use skyward_core::{
     Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
 };
-use skyward_planner::machine::facts::{MachineFacts, Waits};
+use skyward_planner::{
+    machine::facts::{MachineFacts, Waits},
+    pool::resolved::ResolvedPool,
+};
 use skyward_remote::{
     SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
@@ -26,12 +27,8 @@ use crate::keys::PoolKey;
 
 /// Default of `shmSize`.
 const SHM_BYTES: u64 = 1 << 30;
-/// Default of `instanceTimeout`.
-const INSTANCE_TIMEOUT: Duration = Duration::from_mins(5);
-/// Default of `sshRetryInterval`.
-const SSH_RETRY: Duration = Duration::from_secs(5);
-/// User that Tasks run as by default.
-const WORKER_USER: &str = "skyward";
+/// What a machine gets beyond the waits of its Pool before its countdown ends it.
+const MARGIN: Duration = Duration::from_mins(5);
 
 /// The parts of an order, besides the machine and its Pool.
 pub struct OrderParts<'a> {
@@ -58,10 +55,7 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
         offer: parts.offer,
         instance_type: spec.instance_type.clone(),
         region: spec.region.clone(),
-        market: match spec.market {
-            RecordedMarket::OnDemand => Market::OnDemand,
-            RecordedMarket::Spot => Market::Spot,
-        },
+        market: spec.market,
         max_hourly_cost: spec
             .max_hourly_cost
             .as_ref()
@@ -91,12 +85,12 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
 }
 
 /// The countdown that ends a machine which no controller ever reaches: the Pool's own waits, and
-/// some more.
+/// [`MARGIN`].
 fn boot_script(capabilities: &Capabilities, waits: Waits) -> String {
     if !capabilities.boot_script {
         return String::new();
     }
-    let limit = waits.provision + waits.ssh + waits.bootstrap + INSTANCE_TIMEOUT;
+    let limit = waits.provision + waits.ssh + waits.bootstrap + MARGIN;
     boot::countdown(limit, capabilities.stop_command.unwrap_or("shutdown -h now"))
 }
 
@@ -118,8 +112,10 @@ pub struct SessionParts<'a> {
     /// The data from Secrets and ConfigMaps; `None` where it is missing now, for a machine that was
     /// prepared with it.
     pub materials: Option<Materials>,
-    /// The Provider, for its `instanceTimeout`.
-    pub provider: Option<&'a ProviderSpec>,
+    /// The Pool with its defaults.
+    pub resolved: &'a ResolvedPool,
+    /// How long the machine lives idle without its controller.
+    pub instance_timeout: Duration,
     /// What its provider can do, once that is known.
     pub capabilities: Option<&'a Capabilities>,
     /// The leader's epoch.
@@ -134,38 +130,20 @@ pub struct SessionParts<'a> {
 
 /// The description of a session.
 pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: SessionParts<'_>) -> SessionSpec {
-    let SessionParts {
-        endpoint,
-        host_key,
-        key,
-        materials,
-        provider,
-        capabilities,
-        epoch,
-        epoch_proof,
-        installation,
-        current,
-    } = parts;
+    let capabilities = parts.capabilities;
     let empty = Image::default();
     // A working machine of an older spec is not prepared by the newer one, which would change it
     // under its runs: it is only connected. The same holds where its Secrets and ConfigMaps are
     // missing by now.
-    let prepared = machine.status.ready_at.is_some() && !(current && materials.is_some());
+    let prepared = machine.status.ready_at.is_some() && !(parts.current && parts.materials.is_some());
     let image = pool.spec.image.as_ref().filter(|_| !prepared).unwrap_or(&empty);
-    let materials = materials.filter(|_| !prepared).unwrap_or_default();
+    let materials = parts.materials.filter(|_| !prepared).unwrap_or_default();
     let credentials = materials.credentials.into_iter().chain(std::iter::repeat(None));
-    let user = pool
-        .spec
-        .worker
-        .as_ref()
-        .and_then(|worker| worker.user.as_deref())
-        .unwrap_or(WORKER_USER);
-    let instance_timeout = provider.and_then(|provider| provider.instance_timeout.as_ref());
     SessionSpec {
         machine: machine.session_key(),
-        endpoint,
-        private_key: key.private.clone(),
-        host_key,
+        endpoint: parts.endpoint,
+        private_key: parts.key.private.clone(),
+        host_key: parts.host_key,
         bootstrap: Bootstrap {
             python: image.python.clone(),
             pip: image.pip.clone(),
@@ -190,12 +168,12 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             shell_vars: image.shell_vars.clone(),
             ca_bundle: materials.ca_bundle,
             prepared,
-            worker_user: Some(user.to_owned()).filter(|user| user != "root"),
-            authorized_key: key.public.clone(),
+            worker_user: Some(parts.resolved.worker_user.clone()).filter(|user| user != "root"),
+            authorized_key: parts.key.public.clone(),
             home: None,
             stop_command: capabilities.and_then(|c| c.stop_command).map(str::to_owned),
             reclaim_command: capabilities
-                .filter(|_| machine.spec.market == RecordedMarket::Spot)
+                .filter(|_| machine.spec.market == Market::Spot)
                 .and_then(|c| match c.reclaim_notice {
                     ReclaimNotice::OnMachine(command) => Some(command.to_owned()),
                     ReclaimNotice::None | ReclaimNotice::Reported => None,
@@ -207,13 +185,13 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             total_timeout: waits.bootstrap,
         },
         lease: Lease {
-            instance_timeout: Lasting::or(instance_timeout, INSTANCE_TIMEOUT),
+            instance_timeout: parts.instance_timeout,
             orphan_timeout: waits.orphan,
         },
-        retry_interval: Lasting::or(pool.spec.ssh_retry_interval.as_ref(), SSH_RETRY),
-        epoch,
-        epoch_proof,
-        installation: installation.to_owned(),
+        retry_interval: parts.resolved.ssh_retry_interval,
+        epoch: parts.epoch,
+        epoch_proof: parts.epoch_proof,
+        installation: parts.installation.to_owned(),
         ready_at: machine.status.ready_at.as_ref().map(|time| time.0),
     }
 }
@@ -223,7 +201,7 @@ mod tests {
     use serde_json::json;
     use skyward_api::Machine;
     use skyward_core::machine::Dial;
-    use skyward_planner::machine::facts::machine_facts;
+    use skyward_planner::{machine::facts::machine_facts, pool::resolved::Timeouts};
 
     use super::*;
 
@@ -243,7 +221,7 @@ mod tests {
     }
 
     fn waits() -> Waits {
-        Waits::of(None, Duration::from_mins(5))
+        Waits::of(Timeouts::default(), Duration::from_mins(5))
     }
 
     fn endpoint() -> Endpoint {
@@ -309,12 +287,15 @@ mod tests {
             private: skyward_core::Secret::new("private"),
             public: "public".into(),
         });
+        static POOL: std::sync::LazyLock<ResolvedPool> =
+            std::sync::LazyLock::new(|| ResolvedPool::of(&pool().spec));
         SessionParts {
             endpoint: endpoint(),
             host_key: None,
             key: &KEY,
             materials: Some(Materials::default()),
-            provider: None,
+            resolved: &POOL,
+            instance_timeout: Duration::from_mins(5),
             capabilities,
             epoch: 1,
             epoch_proof: String::new(),
@@ -345,10 +326,10 @@ mod tests {
             machine.spec.market = market;
             session_of(&machine, Some(&capabilities)).bootstrap
         };
-        let spot = bootstrap(RecordedMarket::Spot);
+        let spot = bootstrap(Market::Spot);
         assert_eq!(spot.reclaim_command.as_deref(), Some("ask"));
         assert_eq!(spot.hidden_environment, ["CLOUD_KEY"]);
-        let on_demand = bootstrap(RecordedMarket::OnDemand);
+        let on_demand = bootstrap(Market::OnDemand);
         assert_eq!(on_demand.reclaim_command, None);
         assert_eq!(on_demand.hidden_environment, ["CLOUD_KEY"]);
     }

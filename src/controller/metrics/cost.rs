@@ -16,12 +16,11 @@ use skyward_planner::{
     money::{self, Cost, Tariff},
 };
 
-use super::{Labels, Sources};
+use super::{Labels, Sources, by, register, register_in};
 
 type Amounts = Family<Labels, Gauge<f64, AtomicU64>>;
 
 /// Amounts of money, each by its labels.
-#[derive(Default)]
 pub(super) struct CostMetrics {
     pool_hourly: Amounts,
     pool_billed: Amounts,
@@ -33,45 +32,39 @@ pub(super) struct CostMetrics {
 }
 
 impl CostMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let mut usd = |name: &str, help: &str, family: &Amounts| {
-            registry.register_with_unit(name, help, Unit::Other("usd".to_owned()), family.clone());
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let mut usd = |name: &str, help: &str| -> Amounts {
+            let unit = Unit::Other("usd".to_owned());
+            register_in(registry, unit, name, help, Amounts::default())
         };
-        usd(
-            "pool_hourly_cost",
-            "What machines that are billed cost per hour, by Pool, provider and market",
-            &self.pool_hourly,
-        );
-        usd(
-            "pool_spent",
-            "What was spent until now, by Pool and market",
-            &self.pool_spent,
-        );
-        usd(
-            "pool_savings",
-            "How much more that would have cost on demand, by Pool",
-            &self.pool_savings,
-        );
-        usd(
-            "provider_spent",
-            "What was spent until now, by provider and market",
-            &self.provider_spent,
-        );
-        usd(
-            "provider_spent_this_month",
-            "What was spent in this month (UTC), by provider",
-            &self.provider_spent_this_month,
-        );
-        usd(
-            "provider_savings",
-            "How much more what was spent would have cost on demand, by provider",
-            &self.provider_savings,
-        );
-        registry.register(
-            "pool_billed_machines",
-            "Machines that are billed, by Pool, provider and market",
-            self.pool_billed.clone(),
-        );
+        Self {
+            pool_hourly: usd(
+                "pool_hourly_cost",
+                "What machines that are billed cost per hour, by Pool, provider and market",
+            ),
+            pool_spent: usd("pool_spent", "What was spent until now, by Pool and market"),
+            pool_savings: usd(
+                "pool_savings",
+                "How much more that would have cost on demand, by Pool",
+            ),
+            provider_spent: usd(
+                "provider_spent",
+                "What was spent until now, by provider and market",
+            ),
+            provider_spent_this_month: usd(
+                "provider_spent_this_month",
+                "What was spent in this month (UTC), by provider",
+            ),
+            provider_savings: usd(
+                "provider_savings",
+                "How much more what was spent would have cost on demand, by provider",
+            ),
+            pool_billed: register(
+                registry,
+                "pool_billed_machines",
+                "Machines that are billed, by Pool, provider and market",
+            ),
+        }
     }
 
     pub(super) fn families(&self) -> [&Amounts; 7] {
@@ -156,7 +149,7 @@ impl CostMetrics {
             return;
         }
         let all = settled(&cost.unwrap_or_default()) + running;
-        let labels = vec![("provider", provider.name_any())];
+        let labels = by("provider", provider.name_any());
         for (market, spent) in [(Market::Spot, all.spot), (Market::OnDemand, all.on_demand)] {
             let mut labels = labels.clone();
             labels.push(("market", self::market(market).to_owned()));
@@ -241,9 +234,8 @@ mod tests {
             machine("runs", "Spot", json!({ "acceptedAt": "2026-11-21T10:00:00Z" })),
             machine("ordered", "OnDemand", json!({})),
         ];
-        let metrics = CostMetrics::default();
         let mut registry = Registry::default();
-        metrics.register(&mut registry);
+        let metrics = CostMetrics::register(&mut registry);
         metrics.pool(&pool, machines.iter(), "2026-11-21T12:00:00Z".parse().unwrap());
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();

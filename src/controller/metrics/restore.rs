@@ -1,10 +1,8 @@
 //! Machines that wait for a decision after a restore.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError, atomic::AtomicU64},
-};
+use std::{collections::BTreeMap, sync::atomic::AtomicU64};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
     registry::Registry,
@@ -12,13 +10,12 @@ use prometheus_client::{
 use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_planner::restore::{evidence::Evidence, verdict::MOST_IDS};
 
-use super::Labels;
+use super::{Labels, by, register};
 
 /// Machines of one Provider that are shown with their ids; all others are one sum.
 const SHOWN_IDS: usize = 100;
 
 /// The waiting machines, by Provider.
-#[derive(Default)]
 pub(super) struct RestoreMetrics {
     held: Family<Labels, Gauge>,
     machines: Family<Labels, Gauge>,
@@ -28,27 +25,30 @@ pub(super) struct RestoreMetrics {
 }
 
 impl RestoreMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "restore_held",
-            "Whether a Provider is held after a restore, by provider",
-            self.held.clone(),
-        );
-        registry.register(
-            "restore_waiting_machines",
-            "Machines without a record that wait for a decision after a restore, by provider",
-            self.machines.clone(),
-        );
-        registry.register(
-            "restore_waiting_usd_per_hour",
-            "What each machine that waits for a decision costs per hour as far as the provider says it, by provider and id",
-            self.hourly.clone(),
-        );
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+            held: register(
+                registry,
+                "restore_held",
+                "Whether a Provider is held after a restore, by provider",
+            ),
+            machines: register(
+                registry,
+                "restore_waiting_machines",
+                "Machines without a record that wait for a decision after a restore, by provider",
+            ),
+            hourly: register(
+                registry,
+                "restore_waiting_usd_per_hour",
+                "What each machine that waits for a decision costs per hour as far as the provider says it, by provider and id",
+            ),
+            shown: Mutex::default(),
+        }
     }
 
     /// Shows the waiting machines of a Provider in the place of the former ones.
     pub(super) fn show(&self, provider: &str, held: bool, evidence: Option<&Evidence>) {
-        let labels = vec![("provider", provider.to_owned())];
+        let labels = by("provider", provider);
         let waiting: Vec<_> = evidence
             .into_iter()
             .flat_map(Evidence::waiting)
@@ -68,7 +68,7 @@ impl RestoreMetrics {
             *costs.entry(id).or_default() += orphan.hourly.unwrap_or_default();
         }
         let labels_of = |id: &str| vec![("provider", provider.to_owned()), ("id", id.to_owned())];
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         let before = shown.remove(provider).unwrap_or_default();
         for id in before.iter().filter(|id| !costs.contains_key(id.as_str())) {
             self.hourly.remove(&labels_of(id));

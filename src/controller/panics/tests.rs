@@ -48,8 +48,6 @@ use crate::{
     references::References,
     restore::seal::Seal,
 };
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{core::PartialObjectMeta, runtime::reflector::store::Writer};
 
 const BAD: &str = "bad";
 const GOOD: &str = "good";
@@ -64,8 +62,8 @@ fn trip(planted: &Planted) {
     assert!(tripped.is_err(), "planted by the test");
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.lock()
 }
 
 /// An API server that stores objects, and panics at writes to `bad`.
@@ -269,7 +267,6 @@ struct Installation {
     context: Context,
     /// How often machines of `good` and `bad` were listed.
     lists: [Arc<AtomicU32>; 2],
-    namespaces: Arc<Mutex<Writer<PartialObjectMeta<Namespace>>>>,
     /// How many of the next lists of the account `bad` panic.
     planted_lists: Planted,
     _folder: tempfile::TempDir,
@@ -335,7 +332,6 @@ impl Installation {
         }
         let (changed_tx, _) = mpsc::channel(1);
         let references = Arc::new(References::new(client.clone()));
-        let (namespaces, namespaces_writer) = store();
         let context = Context {
             client,
             config: Arc::new(lease::tests::config("skyward-system")),
@@ -360,7 +356,7 @@ impl Installation {
                 machines: cache(&machines),
                 providers,
                 offers: cache(&[]),
-                namespaces,
+                namespaces: cache(&[]),
                 unreadable: Arc::default(),
             },
             feed: Broadcast::default(),
@@ -369,6 +365,7 @@ impl Installation {
             session_wakeups: WorkQueue::new(),
             step_down: StepDown::default(),
             references,
+            resolved: Arc::default(),
             offers: Arc::default(),
             unavailable: Arc::default(),
             architectures: Arc::from([]),
@@ -379,7 +376,6 @@ impl Installation {
             server,
             context,
             lists,
-            namespaces: Arc::new(Mutex::new(namespaces_writer)),
             planted_lists,
             _folder: folder,
         }
@@ -389,7 +385,7 @@ impl Installation {
         let context = self.context.clone();
         match controller {
             "provider" => tokio::spawn(crate::provider::run(context)),
-            "pool" => tokio::spawn(crate::pool::run(context, self.namespaces.clone())),
+            "pool" => tokio::spawn(crate::pool::run(context)),
             "machine" => tokio::spawn(crate::machine::run(context)),
             _ => tokio::spawn(crate::task::run(context)),
         }
@@ -532,5 +528,6 @@ async fn panics_of_objects_that_are_long_gone_take_no_memory() {
         panics.turn("pool", &object, turn).await.unwrap_err();
         sleep(HOUR / 2).await;
     }
-    assert!(panics.counted().len() <= 2, "{}", panics.counted().len());
+    let counted = panics.counted.lock().len();
+    assert!(counted <= 2, "{counted}");
 }

@@ -3,18 +3,9 @@
 use skyward_api::{
     machine::MachineSpec,
     offer::OfferedAccelerator,
-    shared::{Accelerator, Count, FormFactor, Size},
+    shared::{Accelerator, Count, Size},
 };
 use skyward_core::accelerator::{self, canonical};
-
-/// As in the API.
-pub const fn form_factor(built: accelerator::FormFactor) -> FormFactor {
-    match built {
-        accelerator::FormFactor::Sxm => FormFactor::Sxm,
-        accelerator::FormFactor::Pcie => FormFactor::Pcie,
-        accelerator::FormFactor::Nvl => FormFactor::Nvl,
-    }
-}
 
 /// An accelerator with what its name says: `A100-80GB`, `H100-NVL`, `H100:8`. A field of the spec
 /// wins; [`contradiction`] tells where the name says something else. Its memory has one spelling,
@@ -25,7 +16,7 @@ pub fn filled(wanted: &Accelerator) -> Accelerator {
         name: wanted.name.clone(),
         count: wanted.count.or(said.count.map(Count::of)),
         memory: wanted.memory_gb().or(said.memory_gb).map(Size::of_card_gb),
-        form_factor: wanted.form_factor.or(said.form_factor.map(form_factor)),
+        form_factor: wanted.form_factor.or(said.form_factor),
     }
 }
 

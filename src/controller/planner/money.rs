@@ -37,15 +37,14 @@ impl Tariff {
     /// That of a recorded machine.
     pub fn of(machine: &Machine) -> Self {
         let spec = &machine.spec;
-        let decimal = |text: &str| usd(text).unwrap_or_default();
-        let hourly = decimal(hourly_price(machine));
-        let listed = decimal(&spec.hourly_price);
+        let hourly = usd_or_zero(hourly_price(machine));
+        let listed = usd_or_zero(&spec.hourly_price);
         Self {
             hourly,
             on_demand: match spec.market {
                 // Whatever it came to cost: a marketplace may take more than its offer showed.
                 Market::OnDemand => hourly,
-                Market::Spot => spec.on_demand_price.as_deref().map_or(listed, decimal),
+                Market::Spot => spec.on_demand_price.as_deref().map_or(listed, usd_or_zero),
             },
             market: spec.market,
             step: Lasting::or(spec.billing_step.as_ref(), Duration::from_secs(1)),
@@ -133,6 +132,11 @@ pub fn usd(text: &str) -> Option<Decimal> {
         .map(|amount| amount.clamp(-MOST, MOST))
 }
 
+/// The same; zero where it cannot be read.
+pub fn usd_or_zero(text: &str) -> Decimal {
+    usd(text).unwrap_or_default()
+}
+
 /// Since when a machine is billed; `None` while it is not known to exist.
 pub fn billed_since(machine: &Machine) -> Option<Timestamp> {
     let status = machine.status.as_ref()?;
@@ -163,6 +167,11 @@ pub fn so_far(machine: &Machine, now: Timestamp) -> Cost {
         return Cost::default();
     };
     Tariff::of(machine).cost(from, billed_until(machine).unwrap_or(now))
+}
+
+/// An amount as a ledger keeps it, much finer than a bill.
+pub fn exact(amount: Decimal) -> String {
+    amount.round_dp(12).normalize().to_string()
 }
 
 /// An amount for people and statuses: cents and fractions of them, no trailing zeros.

@@ -4,12 +4,12 @@
 //! made from (a plan made on an old view is refused here, before it costs anything);
 //! then the actions; then the Events. The next plan judges the outcomes of the actions.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
-    Api, Resource,
+    Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
@@ -25,26 +25,27 @@ use skyward_planner::{
 };
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{accounts::fleet::Reserved, context::Context, keys};
+use crate::{
+    accounts::fleet::Reserved,
+    api::{ApiError, finalizer_patch, write},
+    context::Context,
+    keys,
+    newest::Record,
+    reconcile::{AFTER_CONFLICT, Failure, Retry},
+};
 
 /// Why acting stopped. The next plan starts from a new observation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan was made from an old view.
-    #[error("the Pool changed meanwhile")]
-    Stale,
     /// Another Pool took the last machines of a limit.
     #[error("another Pool was faster")]
     LimitRace,
-    /// The API server refused or is away.
-    #[error("could not {0}")]
-    Api(&'static str, #[source] kube::Error),
-    /// The API server refuses a Machine of this Pool, and would again at once.
+    /// The API server.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The API server refuses a Machine of this Pool; asked again at once it would do so again.
     #[error("the API server refuses the record of a machine: {0}")]
     Refused(String),
-    /// It did not answer.
-    #[error("could not {0}: no answer in time")]
-    Late(&'static str),
     /// The Pool's key.
     #[error(transparent)]
     Key(#[from] keys::Error),
@@ -53,17 +54,24 @@ pub enum Error {
     Provider(#[from] skyward_core::ProviderError),
 }
 
-impl Error {
-    /// Stable name for metrics.
-    pub const fn category(&self) -> &'static str {
+impl Failure for Error {
+    fn category(&self) -> &'static str {
         match self {
-            Self::Stale => "conflict",
+            Self::Api(error) => error.category(),
             Self::LimitRace => "limit_race",
-            Self::Api(..) => "api",
             Self::Refused(_) => "refused",
-            Self::Late(_) => "api_late",
             Self::Key(_) => "key",
             Self::Provider(_) => "provider",
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Api(error) => error.retry(),
+            Self::LimitRace => Retry::Unsaid(AFTER_CONFLICT),
+            // The next plan waits.
+            Self::Refused(_) => Retry::Fixed(AFTER_CONFLICT),
+            Self::Key(_) | Self::Provider(_) => Retry::Doubled(Duration::from_secs(3)),
         }
     }
 }
@@ -72,11 +80,8 @@ impl Error {
 const CONCURRENT: usize = 16;
 /// The same for all Pools together: the API server turns away a client with too many requests.
 static WRITES: Semaphore = Semaphore::const_new(512);
-/// Longest wait for one answer.
+/// Longest wait for the store.
 const DEADLINE: Duration = Duration::from_secs(15);
-
-/// Longest wait for one answer of a provider.
-const PROVIDER_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Events that compare the status with what it was: once it is written, no later plan tells
 /// them, also if an action of this one fails.
@@ -87,14 +92,14 @@ const NEWS_OF_STATUS: &[&str] = &[
     reason::POOL_STALLED,
 ];
 
-/// Carries the plan out; answers with the Pool as last written, if it was.
-pub async fn act(
+/// Carries out.
+pub(super) async fn act(
     context: &Context,
-    pool: &Arc<Pool>,
+    record: &mut Record<'_, Pool>,
     seen: &Observed,
     plan: &Plan,
-) -> Result<Option<Arc<Pool>>, Error> {
-    let mut written: Option<Arc<Pool>> = None;
+) -> Result<(), Error> {
+    let about = record.object().object_ref(&());
     let orders = orders(plan);
     if !orders.is_empty() {
         let limits: BTreeMap<String, Quota> = seen
@@ -112,8 +117,8 @@ pub async fn act(
     let key = Key::new(&seen.pool.namespace, &seen.pool.name);
     let outdated = context.loads.outdates(&key, numbers(&seen.pool.status));
     if differs(&plan.status, &seen.pool.status, outdated) && !plan.actions.contains(&Action::AddFinalizer) {
-        match write_status(context, pool, &plan.status).await {
-            Ok(fresh) => written = Some(Arc::new(fresh)),
+        match write_status(context, record.object(), &plan.status).await {
+            Ok(fresh) => record.wrote(fresh),
             Err(error) => {
                 for (name, _) in &orders {
                     context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
@@ -122,7 +127,6 @@ pub async fn act(
             }
         }
     }
-    let about = pool.object_ref(&());
     let (news, rest): (Vec<_>, Vec<_>) = plan
         .events
         .iter()
@@ -130,11 +134,11 @@ pub async fn act(
     for event in news {
         context.events.publish(&about, event.clone());
     }
-    actions(context, pool, seen, plan, &orders, &mut written).await?;
+    actions(context, record, seen, plan, &orders).await?;
     for event in rest {
         context.events.publish(&about, event.clone());
     }
-    Ok(written)
+    Ok(())
 }
 
 type Orders<'a> = Vec<(&'a str, &'a MachineSpec)>;
@@ -179,28 +183,25 @@ async fn write_status(context: &Context, pool: &Pool, status: &PoolStatus) -> Re
     let mut object = pool.clone();
     object.status = Some(status.clone());
     let name = object.metadata.name.clone().unwrap_or_default();
-    context.metrics.api_write("Pool");
-    call(
-        "write the Pool's status",
-        api.replace_status(&name, &PostParams::default(), &object),
-    )
-    .await
+    let params = PostParams::default();
+    let answer = api.replace_status(&name, &params, &object);
+    Ok(write(&context.metrics, "Pool", "write the Pool's status", answer).await?)
 }
 
 async fn actions(
     context: &Context,
-    pool: &Arc<Pool>,
+    record: &mut Record<'_, Pool>,
     seen: &Observed,
     plan: &Plan,
     orders: &Orders<'_>,
-    written: &mut Option<Arc<Pool>>,
 ) -> Result<(), Error> {
     let mut deletions = Vec::new();
     let mut no_key = None;
     for action in &plan.actions {
         match action {
             Action::AddFinalizer => {
-                *written = Some(Arc::new(set_finalizer(context, pool, true).await?));
+                let fresh = set_finalizer(context, record.object(), true).await?;
+                record.wrote(fresh);
             }
             Action::EnsureKey => {
                 let ensured = keys::ensure(
@@ -233,10 +234,7 @@ async fn actions(
                         id = machine.id,
                         "a machine without record is deleted"
                     );
-                    match timeout(PROVIDER_DEADLINE, account.provider.delete(machine)).await {
-                        Ok(answer) => drop(answer?),
-                        Err(_) => return Err(Error::Late("delete a machine without record")),
-                    }
+                    account.provider.delete(machine).await?;
                 }
             }
             Action::DeleteLogs => {
@@ -250,11 +248,11 @@ async fn actions(
                 keys::delete(&context.client, &context.config.namespace, &seen.pool.uid).await?;
             }
             Action::RemoveFinalizer => {
-                let fresh = written.clone().unwrap_or_else(|| pool.clone());
-                set_finalizer(context, &fresh, false).await?;
+                set_finalizer(context, record.object(), false).await?;
             }
         }
     }
+    let pool = record.object();
     let mut effects: Vec<BoxFuture<'_, Result<(), Error>>> =
         Vec::with_capacity(deletions.len() + orders.len());
     for (name, uid, why, finish) in deletions {
@@ -284,22 +282,13 @@ async fn release(context: &Context, provider: &str, scope: &PoolScope) -> Result
     let Some(account) = context.providers.get(provider) else {
         return Ok(());
     };
-    let late = || {
-        ProviderError::new(
-            ErrorKind::Transient,
-            "return what the machines shared",
-            "the provider did not answer in time",
-        )
-    };
-    match timeout(DEADLINE, account.provider.release(scope)).await {
-        Ok(Ok(Deletion::Gone)) => Ok(()),
-        Ok(Ok(Deletion::InProgress | Deletion::Foreign)) => Err(Error::Provider(ProviderError::new(
+    match account.provider.release(scope).await? {
+        Deletion::Gone => Ok(()),
+        Deletion::InProgress | Deletion::Foreign => Err(Error::Provider(ProviderError::new(
             ErrorKind::Transient,
             "return what the machines shared",
             "it is still in use; it is tried again",
         ))),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(late().into()),
     }
 }
 
@@ -312,13 +301,13 @@ async fn create_machine(
 ) -> Result<(), Error> {
     let api: Api<Machine> = Api::namespaced(context.client.clone(), &seen.pool.namespace);
     let object = record(pool, seen, name, spec);
-    context.metrics.api_write("Machine");
     let params = PostParams {
         field_manager: Some(labels::MANAGER.to_owned()),
         ..Default::default()
     };
     let key = Key::new(&seen.pool.namespace, name);
-    match call("record a machine", api.create(&params, &object)).await {
+    let answer = api.create(&params, &object);
+    match write(&context.metrics, "Machine", "record a machine", answer).await {
         Ok(_) => {
             tracing::info!(
                 namespace = key.namespace,
@@ -328,15 +317,17 @@ async fn create_machine(
             );
             Ok(())
         }
-        // The Machine exists: an answer was lost. The watch shows it.
-        Err(Error::Stale) => Ok(()),
-        Err(Error::Api(_, kube::Error::Api(status))) if (400..500).contains(&status.code) => {
-            // Certainly not created.
-            context.fleet.cancel(&key);
-            Err(Error::Refused(status.message.clone()))
-        }
-        // Perhaps created: the reservation stays until a look decides.
-        Err(error) => Err(error),
+        // It is there: an answer of ours was lost. The watch shows it.
+        Err(ApiError::Stale(..)) => Ok(()),
+        Err(error) => match error.refusal() {
+            Some((400..500, why)) => {
+                // Certainly not created.
+                context.fleet.cancel(&key);
+                Err(Error::Refused(why.to_owned()))
+            }
+            // Perhaps created: the reservation stays until somebody has looked.
+            _ => Err(error.into()),
+        },
     }
 }
 
@@ -389,27 +380,20 @@ async fn delete_machine(
     if finish_runs {
         // The annotation that says how it drains is written before the deletion.
         let patch = serde_json::json!({ "metadata": { "uid": uid, "annotations": { labels::FINISH_RUNS: why.words() } } });
-        context.metrics.api_write("Machine");
-        match call(
-            "mark a machine",
-            api.patch(name, &PatchParams::default(), &Patch::Merge(patch)),
-        )
-        .await
-        {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let answer = api.patch(name, &params, &patch);
+        match write(&context.metrics, "Machine", "mark a machine", answer).await {
             Ok(_) => {}
             Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
-        }),
-        ..DeleteParams::background()
-    };
-    context.metrics.api_write("Machine");
-    match call("delete a machine", api.delete(name, &params)).await {
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    });
+    let answer = api.delete(name, &params);
+    match write(&context.metrics, "Machine", "delete a machine", answer).await {
         Ok(answer) => {
             let is_deleting = |machine: &Machine| machine.metadata.deletion_timestamp.is_some();
             if let Some(machine) = answer.left().filter(is_deleting) {
@@ -424,34 +408,23 @@ async fn delete_machine(
             Ok(())
         }
         Err(error) if is_gone(&error) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Whether the object is gone: it does not exist, or another has its name.
-fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Stale)
-        || matches!(error, Error::Api(_, kube::Error::Api(status)) if status.code == 404)
+/// Not there, or another of that name: what was meant is gone.
+fn is_gone(error: &ApiError) -> bool {
+    matches!(error, ApiError::Stale(..)) || error.is_not_found()
 }
 
 /// Puts our finalizer on, or takes it off, from the version that was decided on.
 async fn set_finalizer(context: &Context, pool: &Pool, on: bool) -> Result<Pool, Error> {
-    let mut finalizers = pool.metadata.finalizers.clone().unwrap_or_default();
-    finalizers.retain(|name| name != labels::FINALIZER);
-    if on {
-        finalizers.push(labels::FINALIZER.to_owned());
-    }
-    let patch = serde_json::json!({
-        "metadata": { "resourceVersion": pool.metadata.resource_version, "finalizers": finalizers }
-    });
-    let name = pool.metadata.name.clone().unwrap_or_default();
-    context.metrics.api_write("Pool");
-    let (api, params, patch) = (pools(context, pool), PatchParams::default(), Patch::Merge(patch));
-    match call("change the Pool's finalizers", api.patch(&name, &params, &patch)).await {
-        Err(error) if !on && matches!(&error, Error::Api(_, kube::Error::Api(s)) if s.code == 404) => {
-            Ok(pool.clone())
-        }
-        other => other,
+    let (api, name) = (pools(context, pool), pool.name_any());
+    let (params, patch) = (PatchParams::default(), finalizer_patch(pool, on));
+    let answer = api.patch(&name, &params, &patch);
+    match write(&context.metrics, "Pool", "change the Pool's finalizers", answer).await {
+        Err(error) if !on && error.is_not_found() => Ok(pool.clone()),
+        other => Ok(other?),
     }
 }
 
@@ -460,15 +433,6 @@ fn pools(context: &Context, pool: &Pool) -> Api<Pool> {
         context.client.clone(),
         pool.metadata.namespace.as_deref().unwrap_or_default(),
     )
-}
-
-async fn call<T>(what: &'static str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match timeout(DEADLINE, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Error::Stale),
-        Ok(Err(error)) => Err(Error::Api(what, error)),
-        Err(_) => Err(Error::Late(what)),
-    }
 }
 
 #[cfg(test)]

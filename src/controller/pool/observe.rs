@@ -27,7 +27,6 @@ use skyward_planner::{
     },
     base::key::Key,
     pool::{
-        choice::candidate::template_hashes,
         facts::{
             MachineFacts, Observed, PoolFacts, RemainingMachines, machine_facts, ordered_from, pool_facts,
             providers_of, regions_at,
@@ -67,19 +66,15 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
     }
 }
 
-/// Longest wait for one answer.
-const DEADLINE: Duration = Duration::from_secs(10);
-
 /// Gathers the facts.
 pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>, pool: &Pool) -> Observed {
-    let facts = pool_facts(pool);
+    let facts = pool_facts(pool, context.resolved.of(pool));
     let key = Key::new(facts.namespace.clone(), facts.name.clone());
     let load = context.loads.load(&key);
-    let hashes = template_hashes(&facts.spec);
     let (shown, reserved) = context.fleet.of_pool(&facts.uid);
     let mut machines: Vec<MachineFacts> = shown
         .iter()
-        .map(|machine| machine_facts(machine, &hashes, load.as_ref()))
+        .map(|machine| machine_facts(machine, &facts.resolved, load.as_ref()))
         .collect();
     machines.extend(
         reserved
@@ -149,23 +144,14 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
 
 /// Generations of the Providers that a Pool names; `None` of one that does not exist.
 fn generations(context: &Context, spec: &PoolSpec) -> BTreeMap<String, Option<i64>> {
-    let generation = |name: &str| {
-        let provider = context.caches.providers.get(&ObjectRef::new(name))?;
-        provider.metadata.generation
-    };
+    let generation = |name: &str| context.caches.provider(name)?.metadata.generation;
     let names = spec.providers().into_iter();
     names.map(|name| (name.to_owned(), generation(name))).collect()
 }
 
 fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject>) -> AccountFacts {
     let Some(provider) = provider else {
-        let mut existing: Vec<String> = context
-            .caches
-            .providers
-            .state()
-            .iter()
-            .map(|provider| provider.name_any())
-            .collect();
+        let mut existing = context.provider_names();
         existing.sort();
         return AccountFacts::NotFound(existing);
     };
@@ -199,7 +185,7 @@ fn account_facts(context: &Context, name: &str, provider: Option<&ProviderObject
 }
 
 pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> ProviderFacts {
-    let provider = context.caches.providers.get(&ObjectRef::new(name));
+    let provider = context.caches.provider(name);
     let spec = provider.as_ref().map(|provider| &provider.spec);
     let labels = context.caches.namespaces.get(&ObjectRef::new(namespace));
     let client = context.providers.get(name);
@@ -276,7 +262,7 @@ async fn leftovers(context: &Context, pool: &PoolFacts) -> RemainingMachines {
     let mut machines = Vec::new();
     let mut asked = false;
     for name in providers_of(pool) {
-        if context.caches.providers.get(&ObjectRef::new(&name)).is_none() {
+        if context.caches.provider(&name).is_none() {
             continue;
         }
         asked = true;
@@ -331,10 +317,7 @@ async fn listed(
 /// A Machine that the watch has not shown for long: does it exist? `None` = not known.
 pub async fn look_up(context: &Context, key: &Key) -> Option<Option<Arc<Machine>>> {
     let api: Api<Machine> = Api::namespaced(context.client.clone(), &key.namespace);
-    match timeout(DEADLINE, api.get_opt(&key.name)).await {
-        Ok(Ok(found)) => Some(found.map(Arc::new)),
-        Ok(Err(_)) | Err(_) => None,
-    }
+    Some(api.get_opt(&key.name).await.ok()?.map(Arc::new))
 }
 
 #[cfg(test)]

@@ -1,20 +1,18 @@
 //! Looks up the required Secrets and ConfigMaps that a Pool names in its namespace, at most once in
 //! some seconds.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, Resource};
+use kube::{Api, Resource};
 use skyward_api::{condition::reason, pool::PoolSpec};
 use skyward_planner::pool::facts::{MISSING_EVERY, PoolFacts, REFERENCES_EVERY};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::{
     context::Context,
-    references::{CERTIFICATES, PASSWORD},
+    deadline::words,
+    references::{CERTIFICATES, Kind, PASSWORD},
 };
 
 /// References of a Pool, as last looked up.
@@ -36,9 +34,6 @@ pub struct Unusable {
     /// Versions of all objects that it names, as one text that changes with each.
     pub versions: String,
 }
-
-/// Longest wait for one answer.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Kind and name of every object of its namespace that a Pool names, and whether it is required.
 pub fn all_references(spec: &PoolSpec) -> BTreeMap<(&'static str, String), bool> {
@@ -67,7 +62,7 @@ pub fn all_references(spec: &PoolSpec) -> BTreeMap<(&'static str, String), bool>
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedKey {
     /// Kind of the object.
-    pub kind: &'static str,
+    pub kind: Kind,
     /// Its name.
     pub name: String,
     /// The key.
@@ -86,27 +81,17 @@ pub fn named_keys(spec: &PoolSpec) -> BTreeSet<NamedKey> {
         // An optional one may be missing altogether; credentials without a password are a
         // mistake in any case.
         .map(|secret| NamedKey {
-            kind: "Secret",
+            kind: Kind::Secret,
             name: secret.name.clone(),
             key: PASSWORD,
         });
     let bundle = image.ca_bundle_ref.iter().filter(|bundle| !bundle.optional);
     let certificates = bundle.map(|bundle| NamedKey {
-        kind: "ConfigMap",
+        kind: Kind::ConfigMap,
         name: bundle.name.clone(),
         key: CERTIFICATES,
     });
     credentials.chain(certificates).collect()
-}
-
-/// Whether a Secret has a text under that key. A value that is not text cannot be given to a
-/// machine.
-fn has_text(secret: &Secret, key: &str) -> bool {
-    secret
-        .data
-        .as_ref()
-        .and_then(|data| data.get(key))
-        .is_some_and(|value| std::str::from_utf8(&value.0).is_ok())
 }
 
 /// The references that are missing or too large, from a recent look.
@@ -139,15 +124,15 @@ pub(super) async fn unusable_references(
         versions.push(format!("{kind}/{name}@{}", version.unwrap_or_default()));
     }
     for NamedKey { kind, name, key } in named_keys(&pool.spec) {
-        if missing.contains(&format!("{kind} \"{name}\"")) {
+        let what = format!("{} \"{name}\"", kind.as_str());
+        if missing.contains(&what) {
             continue;
         }
-        let has = has_key(&context.client, &pool.namespace, kind, &name, key)
-            .await
-            .map_err(|error| format!("{kind} \"{name}\" could not be read: {error}"))?;
+        let texts = context.references.fetch(&pool.namespace, kind, &name).await;
+        let texts = texts.map_err(|error| format!("{what} could not be read: {}", words(&error)))?;
         // `None`: an optional object is missing.
-        if has == Some(false) {
-            missing.push(format!("Key \"{key}\" of {kind} \"{name}\""));
+        if texts.is_some_and(|texts| !texts.contains_key(key)) {
+            missing.push(format!("Key \"{key}\" of {what}"));
         }
     }
     let too_large = too_large(context, pool).await;
@@ -190,38 +175,8 @@ where
         + serde::de::DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
-    match timeout(DEADLINE, api.get_metadata_opt(name)).await {
-        Ok(Ok(found)) => Ok(found.map(|found| {
-            let metadata = found.metadata;
-            metadata.resource_version.unwrap_or_default()
-        })),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
-}
-
-/// Whether an object has a text under that key; `None` where there is no such object.
-async fn has_key(
-    client: &Client,
-    namespace: &str,
-    kind: &str,
-    name: &str,
-    key: &str,
-) -> Result<Option<bool>, String> {
-    let look = async {
-        Ok::<_, kube::Error>(if kind == "Secret" {
-            let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-            api.get_opt(name).await?.map(|secret| has_text(&secret, key))
-        } else {
-            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-            let has = |map: ConfigMap| map.data.is_some_and(|data| data.contains_key(key));
-            api.get_opt(name).await?.map(has)
-        })
-    };
-    match timeout(DEADLINE, look).await {
-        Ok(found) => found.map_err(|error| error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
+    let found = api.get_metadata_opt(name).await.map_err(|error| words(&error))?;
+    Ok(found.map(|found| found.metadata.resource_version.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -229,11 +184,12 @@ mod tests {
     use std::convert::Infallible;
 
     use axum::http::{Request, Response};
-    use kube::client::Body;
+    use kube::{Client, client::Body};
     use serde_json::{Value, json};
     use tower::service_fn;
 
     use super::*;
+    use crate::references::References;
 
     fn spec(optional: bool) -> PoolSpec {
         serde_json::from_value(json!({ "provider": "local", "image": {
@@ -255,8 +211,8 @@ mod tests {
                 .map(|named| (named.kind, named.name, named.key))
                 .collect::<Vec<_>>()
         };
-        let password = ("Secret", "index".to_owned(), "password");
-        let certificates = ("ConfigMap", "authorities".to_owned(), "ca.crt");
+        let password = (Kind::Secret, "index".to_owned(), "password");
+        let certificates = (Kind::ConfigMap, "authorities".to_owned(), "ca.crt");
         assert_eq!(keys(false), [certificates, password.clone()]);
         assert_eq!(
             keys(true),
@@ -282,10 +238,9 @@ mod tests {
             let answer = Response::builder().status(code).body(body).unwrap();
             std::future::ready(Ok::<_, Infallible>(answer))
         });
-        let client = Client::new(service, "default");
-        has_key(&client, "team", "Secret", "index", PASSWORD)
-            .await
-            .unwrap()
+        let references = References::new(Client::new(service, "default"));
+        let texts = references.fetch("team", Kind::Secret, "index").await.unwrap();
+        texts.map(|texts| texts.contains_key(PASSWORD))
     }
 
     #[tokio::test]

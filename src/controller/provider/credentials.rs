@@ -1,18 +1,12 @@
 //! The Secret with the credentials of an account: read anew before each look at the
 //! account. [`super::rotation`] says when it changed, so that a rotated one is used at once.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Secret as SecretObject;
 use kube::{Api, Client};
 use skyward_api::{Provider as ProviderObject, provider::ProviderSpec};
 use skyward_core::{CredentialKey, Credentials, ErrorKind, ProviderError, Secret};
-use tokio::time::timeout;
 
 use super::rotation;
-
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Credentials, and the version of their Secret.
 #[derive(Clone, Debug, Default)]
@@ -33,15 +27,15 @@ pub(super) async fn read(
     };
     let name = &reference.name;
     let api: Api<SecretObject> = Api::namespaced(client.clone(), namespace);
-    let secret = match timeout(DEADLINE, api.get_opt(name)).await {
-        Ok(Ok(Some(secret))) => secret,
-        Ok(Ok(None)) => {
+    let secret = match api.get_opt(name).await {
+        Ok(Some(secret)) => secret,
+        Ok(None) => {
             return Err(failed(
                 ErrorKind::CredentialsMissing,
                 format!("there is no Secret \"{name}\" in namespace \"{namespace}\""),
             ));
         }
-        Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => {
             return Err(failed(
                 ErrorKind::CredentialsMissing,
                 format!(
@@ -50,7 +44,7 @@ pub(super) async fn read(
             ));
         }
         // The message of any other error may quote the Secret's content.
-        Ok(Err(_)) | Err(_) => {
+        Err(_) => {
             return Err(failed(
                 ErrorKind::Transient,
                 format!("the API server did not give Secret \"{name}\" of namespace \"{namespace}\""),

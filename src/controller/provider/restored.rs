@@ -14,22 +14,19 @@ use skyward_planner::{
 };
 use skyward_remote::{MachineKey, sessions::Stage};
 
-use super::Controller;
-use crate::{base::broadcast::Change, context::Context, provider::restored::act::carry_out, restore::HELLOS};
+use super::Providers;
+use crate::{base::broadcast::Change, provider::restored::act::carry_out, restore::HELLOS};
 
-/// How long a hold waits for a person at least; also the time that a Pool without `orphanTimeout`
-/// counts for.
+/// How long a hold waits for a person at least.
 const HOLD: Duration = Duration::from_hours(24);
 
-impl Controller {
+impl Providers {
     /// Whether this Provider is held because a restored cluster has forgotten machines; also
     /// returns the evidence that was judged.
     pub(super) fn verdict(&self, provider: &ProviderObject) -> (verdict::Verdict, Option<Arc<Evidence>>) {
         let (evidence, epoch) = self.context.holds.seen(&provider.name_any());
         let pools = self.context.caches.pools.state();
-        let orphan = |pool: &Arc<skyward_api::Pool>| {
-            skyward_api::Duration::or(pool.spec.orphan_timeout.as_ref(), HOLD)
-        };
+        let orphan = |pool: &Arc<skyward_api::Pool>| self.context.resolved.of(pool).timeouts.orphan;
         let seen = verdict::Seen::of(
             provider,
             (evidence.as_deref(), epoch),
@@ -42,15 +39,9 @@ impl Controller {
     /// Whether the agents of a Provider's recorded machines have told this leader their epochs. An
     /// agent that does not answer is waited for, but not for ever.
     fn has_heard(&self, provider: &str) -> bool {
-        let Context {
-            holds,
-            caches,
-            sessions,
-            ..
-        } = &self.context;
         let has_told = |machine: &Arc<Machine>| {
             let key = MachineKey::new(machine.namespace().unwrap_or_default(), machine.name_any());
-            let stage = sessions.state(&key).map(|state| state.stage);
+            let stage = self.context.sessions.state(&key).map(|state| state.stage);
             matches!(stage, Some(Stage::Ready | Stage::EpochAhead | Stage::Failed(_)))
         };
         let had_agent = |machine: &Machine| {
@@ -59,7 +50,8 @@ impl Controller {
                 && self.context.is_ours(&machine.spec)
                 && status.is_some_and(|status| status.ready_at.is_some() && status.gone_at.is_none())
         };
-        holds.has_led_for(HELLOS) || caches.machines.state_filter(had_agent).iter().all(has_told)
+        let recorded = || self.context.caches.machines.state_filter(had_agent);
+        self.context.holds.has_led_for(HELLOS) || recorded().iter().all(has_told)
     }
 
     /// Acts on a recorded verdict: publishes it, carries out the decision, and only then frees the

@@ -6,10 +6,7 @@
 //! [`super::credentials`] reads the Secret for the Provider that names it. While the watch is
 //! broken, the refresh interval decides.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
@@ -21,6 +18,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use parking_lot::Mutex;
 use skyward_api::{Provider as ProviderObject, labels};
 
 /// A Secret that the watch saw, and which version; `""` when it was deleted.
@@ -81,7 +79,7 @@ impl Rotated {
         seen: &Seen,
         providers: impl IntoIterator<Item = &'a ProviderObject>,
     ) -> Vec<String> {
-        let mut rotated = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rotated = self.0.lock();
         let concerned: Vec<String> = providers
             .into_iter()
             .filter(|provider| {
@@ -98,10 +96,7 @@ impl Rotated {
 
     /// The version that a Provider must look at, once.
     pub(super) fn take(&self, provider: &str) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(provider)
+        self.0.lock().remove(provider)
     }
 }
 

@@ -13,10 +13,11 @@ pub mod seal;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use skyward_api::{Pool, Provider as ProviderObject, condition};
 use skyward_planner::restore::evidence::Evidence;
 use tokio::{sync::watch, time::Instant};
@@ -87,7 +88,7 @@ impl Holds {
         pools: impl IntoIterator<Item = &'a Pool>,
     ) {
         let last = |pool: &Pool| pool.status.as_ref().map_or(0, |status| status.last_attempt);
-        self.lock().counted = pools
+        self.inner.lock().counted = pools
             .into_iter()
             .filter_map(|pool| Some((pool.metadata.uid.clone()?, last(pool))))
             .collect();
@@ -103,12 +104,13 @@ impl Holds {
 
     /// The last attempt of that Pool when this process began to lead.
     pub fn counted_before(&self, pool_uid: &str) -> u32 {
-        self.lock().counted.get(pool_uid).copied().unwrap_or(0)
+        self.inner.lock().counted.get(pool_uid).copied().unwrap_or(0)
     }
 
     /// Whether nothing of this Provider may be ordered, ended or commanded.
     pub fn is_held(&self, provider: &str) -> bool {
-        self.lock()
+        self.inner
+            .lock()
             .providers
             .get(provider)
             .is_some_and(|known| known.held)
@@ -116,13 +118,13 @@ impl Holds {
 
     /// Whether any Provider is held: then nothing is deleted from the store.
     pub fn any(&self) -> bool {
-        self.lock().providers.values().any(|known| known.held)
+        self.inner.lock().providers.values().any(|known| known.held)
     }
 
     /// Whether runs of a Pool are left alone: it has machines at a Provider that is held, with
     /// or without a record.
     pub fn holds_pool<'a>(&self, uid: &str, mut providers: impl Iterator<Item = &'a str>) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let held = |name: &str| inner.providers.get(name).is_some_and(|known| known.held);
         providers.any(held)
             || inner.providers.values().any(|known| {
@@ -134,7 +136,7 @@ impl Holds {
     /// Whether a proof would be known by now: each of these accounts was listed once, or the time
     /// for that is over.
     pub fn is_settled<'a>(&self, mut accounts: impl Iterator<Item = &'a String>) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let listed = |name: &String| {
             inner
                 .providers
@@ -154,7 +156,7 @@ impl Holds {
     /// whether this was the first list.
     pub fn listed(&self, provider: &str, evidence: Evidence) -> bool {
         let proves = evidence.proves();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let known = inner.providers.entry(provider.to_owned()).or_default();
         let news = known.evidence.as_deref() != Some(&evidence) || (proves && !known.held);
         let first = known.listed_at.replace(Instant::now()).is_none();
@@ -172,7 +174,7 @@ impl Holds {
 
     /// Notes that a machine proved an epoch above ours, or (`None`) no longer names one.
     pub fn epoch_of(&self, provider: &str, machine: &str, epoch: Option<u64>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if epoch.is_none() && !inner.providers.contains_key(provider) {
             return;
         }
@@ -192,7 +194,7 @@ impl Holds {
 
     /// The evidence of a Provider's last list, and the highest proved epoch.
     pub fn seen(&self, provider: &str) -> (Option<Arc<Evidence>>, Option<u64>) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let known = inner.providers.get(provider);
         (
             known.and_then(|known| known.evidence.clone()),
@@ -204,7 +206,7 @@ impl Holds {
     /// not if there is evidence by now that was not `judged`. Returns whether the Provider was
     /// held before.
     pub fn release(&self, provider: &str, judged: Option<&Arc<Evidence>>) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(known) = inner.providers.get_mut(provider) else {
             return false;
         };
@@ -223,7 +225,7 @@ impl Holds {
 
     /// Sets whether the Provider is held; its controller calls this once the status says so.
     pub fn set(&self, provider: &str, held: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let known = inner.providers.entry(provider.to_owned()).or_default();
         let before = std::mem::replace(&mut known.held, held);
         drop(inner);
@@ -244,7 +246,7 @@ impl Holds {
 
     /// Notes that this cluster had the Pool of that UID.
     pub fn had(&self, pool_uid: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.had.len() < REMEMBERED {
             inner.had.insert(pool_uid.to_owned());
         }
@@ -252,7 +254,7 @@ impl Holds {
 
     /// Whether this process knows that this cluster had the Pool of that UID.
     pub fn remembers(&self, pool_uid: &str) -> bool {
-        self.lock().had.contains(pool_uid)
+        self.inner.lock().had.contains(pool_uid)
     }
 
     /// Whether each of these accounts was listed in full since then and shows no machine of that
@@ -263,7 +265,7 @@ impl Holds {
         since: Instant,
         mut accounts: impl Iterator<Item = &'a String>,
     ) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         accounts.all(|name| {
             inner.providers.get(name).is_some_and(|known| {
                 let mut orphans = known.evidence.iter().flat_map(|evidence| &evidence.orphans);
@@ -275,7 +277,7 @@ impl Holds {
 
     /// Whether an account's last list shows a machine of that Pool without a record.
     pub fn shows(&self, pool_uid: &str) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut orphans = inner
             .providers
             .values()
@@ -286,7 +288,7 @@ impl Holds {
 
     /// The Provider is gone.
     pub fn forget(&self, provider: &str) {
-        if self.lock().providers.remove(provider).is_some() {
+        if self.inner.lock().providers.remove(provider).is_some() {
             self.changed.send_modify(|n| *n += 1);
         }
     }
@@ -294,10 +296,6 @@ impl Holds {
     /// Woken when a hold begins or ends, and when an account is listed for the first time.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

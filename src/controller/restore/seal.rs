@@ -6,15 +6,12 @@
 //! an older, lower epoch, but of no higher one. The key is a Secret of the operator's namespace,
 //! made once: a cluster restored from a backup has it, since it is as old as the installation.
 
-use std::time::Duration;
-
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 use skyward_api::labels;
 use skyward_planner::accounts::cost::Pseudonyms;
-use tokio::time::timeout;
 
 /// Name of the Secret in the operator's namespace.
 pub const SECRET: &str = "skyward-epochs";
@@ -24,8 +21,6 @@ const KEY: &str = "key";
 const BYTES: usize = 32;
 /// Bytes of a pseudonym: no two of some thousand namespaces share one.
 const PSEUDONYM: usize = 12;
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Makes and checks proofs of one installation.
 #[derive(Clone, Debug)]
@@ -91,7 +86,7 @@ pub async fn read_or_make(client: &Client, namespace: &str, installation: &str) 
         field_manager: Some(labels::MANAGER.to_owned()),
         ..PostParams::default()
     };
-    match in_time(secrets.create(&params, &secret)).await {
+    match secrets.create(&params, &secret).await {
         Ok(_) => Ok(Seal::new(&key, installation)),
         // The answer to an earlier try of ours was lost: the Secret that exists counts.
         Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -112,21 +107,12 @@ fn key_of_nobody() -> [u8; BYTES] {
 }
 
 async fn read(secrets: &Api<Secret>) -> Result<Option<Vec<u8>>, kube::Error> {
-    let secret = in_time(secrets.get_opt(SECRET)).await?;
+    let secret = secrets.get_opt(SECRET).await?;
     Ok(secret
         .and_then(|secret| secret.data)
         .and_then(|mut data| data.remove(KEY))
         .map(|bytes| bytes.0)
         .filter(|bytes| bytes.len() >= BYTES))
-}
-
-async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
-    match timeout(DEADLINE, call).await {
-        Ok(answer) => answer,
-        Err(_) => Err(kube::Error::Service(
-            "the API server did not answer in time".into(),
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use skyward_api::{Machine, Offer, Pool, Provider, Task};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::{health::Health, runtime::Error};
 
@@ -27,15 +27,15 @@ where
     let mut announced = false;
     loop {
         let one = ListParams::default().limit(1);
-        match timeout(Duration::from_secs(10), api.list_metadata(&one)).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+        match api.list_metadata(&one).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
                 return Err(Error::Forbidden {
                     what,
                     message: status.message.clone(),
                 });
             }
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
                 if !announced {
                     let missing = format!(
                         "the custom resource {what} is not installed; waiting for it (kubectl apply -k config/crds, or the chart's crds/)"
@@ -45,13 +45,9 @@ where
                     announced = true;
                 }
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(%error, resource = what, "the API server does not answer; trying again");
             }
-            Err(_) => tracing::warn!(
-                resource = what,
-                "the API server did not answer in time; trying again"
-            ),
         }
         sleep(Duration::from_secs(1)).await;
     }

@@ -34,100 +34,108 @@ use crate::{
 /// Objects of one page of a first list. Users write them or their content: one object may have
 /// more than a MiB, and a page is in memory twice while it is read.
 const PAGE: u32 = 50;
-/// Offers are many, small and written by us.
-const PAGE_OF_OFFERS: u32 = 500;
+/// Offers are many, small and written by us; of namespaces only the metadata is kept.
+const PAGE_OF_SMALL: u32 = 500;
 
+/// Starts the watches.
 pub(super) fn watch_all(
     client: &Client,
     broadcast: &Broadcast,
     fleet: &Arc<Fleet>,
     shelves: &Arc<Offers>,
-    namespaces: Cache<PartialObjectMeta<Namespace>>,
     metrics: &Arc<Metrics>,
     panics: &Arc<Panics>,
 ) -> (Caches, JoinSet<()>) {
-    let mut watches = JoinSet::new();
+    let mut watches = Watches {
+        client,
+        broadcast,
+        metrics,
+        panics,
+        running: JoinSet::new(),
+    };
     let unreadable = Arc::<Unreadable>::default();
-    let (pools, pools_writer) = store::<Pool>();
-    let (machines, machines_writer) = store::<Machine>();
-    let (providers, providers_writer) = store::<ProviderObject>();
-    let (offers, offers_writer) = store::<Offer>();
-    let told = broadcast.clone();
-    let pools_watch = watch(
-        client,
-        pools_writer,
-        (metrics, panics),
-        PAGE,
-        Arc::default(),
-        move |seen: Seen<'_, Pool>| {
-            seen.each(|pool| told.publish(&Change::Pool(key_of(pool))));
-        },
-    );
-    let (told, known) = (broadcast.clone(), fleet.clone());
-    let machines_watch = watch(
-        client,
-        machines_writer,
-        (metrics, panics),
-        PAGE,
-        unreadable.clone(),
-        move |seen: Seen<'_, Machine>| {
-            match &seen {
-                Seen::Applied(machine) => known.apply(machine),
-                Seen::Deleted(machine) => known.remove(machine),
-                Seen::Listed { now, .. } => known.replace(now),
-            }
-            seen.each(|machine| {
-                let machine_key = key_of(machine);
-                let pool = Key::new(machine_key.namespace.clone(), machine.spec.pool.clone());
-                told.publish(&Change::Machine {
-                    machine: machine_key,
-                    pool,
-                });
-            });
-        },
-    );
-    let told = broadcast.clone();
-    let providers_watch = watch(
-        client,
-        providers_writer,
-        (metrics, panics),
-        PAGE,
-        Arc::default(),
-        move |seen: Seen<'_, ProviderObject>| {
-            seen.each(|provider| told.publish(&Change::Provider(provider.name_any())));
-        },
-    );
-    let (told, known) = (broadcast.clone(), shelves.clone());
-    let offers_watch = watch(
-        client,
-        offers_writer,
-        (metrics, panics),
-        PAGE_OF_OFFERS,
-        Arc::default(),
-        move |seen: Seen<'_, Offer>| {
-            match &seen {
-                Seen::Applied(offer) => known.apply(offer),
-                Seen::Deleted(offer) => known.remove(offer),
-                Seen::Listed { now, .. } => known.replace(now),
-            }
-            seen.each(|offer| told.publish(&Change::Offers(offer.spec.provider.clone())));
-        },
-    );
-    watches.spawn(pools_watch);
-    watches.spawn(machines_watch);
-    watches.spawn(providers_watch);
-    watches.spawn(offers_watch);
-    (
-        Caches {
-            pools,
-            machines,
-            providers,
-            offers,
-            namespaces,
-            unreadable,
-        },
-        watches,
-    )
+    let (fleet, shelves) = (fleet.clone(), shelves.clone());
+    let caches = Caches {
+        pools: watches.start(
+            PAGE,
+            Arc::default(),
+            |_| {},
+            |pool: &Pool| Change::Pool(key_of(pool)),
+        ),
+        machines: watches.start(
+            PAGE,
+            unreadable.clone(),
+            move |seen| match seen {
+                Seen::Applied(machine) => fleet.apply(machine),
+                Seen::Deleted(machine) => fleet.remove(machine),
+                Seen::Listed { now, .. } => fleet.replace(now),
+            },
+            |machine: &Machine| {
+                let key = key_of(machine);
+                let pool = Key::new(key.namespace.clone(), machine.spec.pool.clone());
+                Change::Machine { machine: key, pool }
+            },
+        ),
+        providers: watches.start(
+            PAGE,
+            Arc::default(),
+            |_| {},
+            |provider: &ProviderObject| Change::Provider(provider.name_any()),
+        ),
+        offers: watches.start(
+            PAGE_OF_SMALL,
+            Arc::default(),
+            move |seen| match seen {
+                Seen::Applied(offer) => shelves.apply(offer),
+                Seen::Deleted(offer) => shelves.remove(offer),
+                Seen::Listed { now, .. } => shelves.replace(now),
+            },
+            |offer: &Offer| Change::Offers(offer.spec.provider.clone()),
+        ),
+        namespaces: watches.start(
+            PAGE_OF_SMALL,
+            Arc::default(),
+            |_| {},
+            |namespace: &PartialObjectMeta<Namespace>| Change::Namespace(namespace.name_any()),
+        ),
+        unreadable,
+    };
+    (caches, watches.running)
+}
+
+/// The watches that were started, and what they share.
+struct Watches<'a> {
+    client: &'a Client,
+    broadcast: &'a Broadcast,
+    metrics: &'a Arc<Metrics>,
+    panics: &'a Arc<Panics>,
+    running: JoinSet<()>,
+}
+
+impl Watches<'_> {
+    /// Starts the watch of one kind, and gives the cache that it fills. What it saw goes to `index`
+    /// first, then each change to the subscribers.
+    fn start<K>(
+        &mut self,
+        page: u32,
+        unreadable: Arc<Unreadable>,
+        index: impl Fn(&Seen<'_, K>) + Send + Sync + 'static,
+        change: impl Fn(&K) -> Change + Send + Sync + 'static,
+    ) -> Cache<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let (cache, writer) = store();
+        let told = self.broadcast.clone();
+        let tell = move |seen: Seen<'_, K>| {
+            index(&seen);
+            seen.each(|object| told.publish(&change(object)));
+        };
+        let shared = (self.metrics, self.panics);
+        self.running
+            .spawn(watch(self.client, writer, shared, page, unreadable, tell));
+        cache
+    }
 }
 
 /// What a watch saw, after the cache has it.

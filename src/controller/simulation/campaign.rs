@@ -5,12 +5,10 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use parking_lot::Mutex;
 use rand::Rng;
 use skyward_remote::sessions::Stage;
 
@@ -309,7 +307,7 @@ fn run(seeds: std::ops::Range<u64>) -> Vec<(u64, String)> {
                         return;
                     }
                     if let Some(what) = judge(seed) {
-                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut failed = failed.lock();
                         failed.push((seed, what));
                         enough.store(failed.len() >= TOLD, Ordering::Relaxed);
                     }
@@ -317,7 +315,7 @@ fn run(seeds: std::ops::Range<u64>) -> Vec<(u64, String)> {
             });
         }
     });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    failed.into_inner()
 }
 
 fn number(name: &str) -> Option<u64> {

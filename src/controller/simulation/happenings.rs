@@ -93,7 +93,7 @@ impl World {
         let now = self.now;
         self.process.wake(Work::Provider(provider.to_owned()), now);
         // The account is asked anew at once, as after a restart or at the next refresh.
-        if let Some(look) = self.process.looks.get_mut(provider) {
+        if let Some((_, look)) = self.process.looks.get_mut(provider) {
             look.asked_at = None;
         }
         self.change();

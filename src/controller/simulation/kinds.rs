@@ -156,7 +156,7 @@ impl Kind {
                     vcpus: 4.0,
                     memory_gb: 16.0,
                     disk_gb: None,
-                    architecture: Architecture::X86_64,
+                    architecture: Architecture::Amd64,
                     on_demand: Some(price),
                     spot: self
                         .capabilities

@@ -11,7 +11,7 @@ use skyward_planner::{
         facts::{Looked, LookupOutcome, MachineMemory, Observed, Outcomes, Terms, machine_facts},
         plan::{draft::Action, plan},
     },
-    pool::{plan::cost::of_budget, suspension::why_suspended},
+    pool::{plan::cost::of_budget, resolved::Timeouts, suspension::why_suspended},
 };
 use skyward_remote::sessions::SessionState;
 
@@ -173,10 +173,12 @@ impl World {
         let session = self.process.sessions.get(&facts.name);
         let session = session.map(|session| session.state.clone());
         let key = Key::new(facts.namespace.clone(), facts.spec.pool.clone());
+        let resolved = pool.as_deref().map(|pool| self.process.resolved.of(pool));
         let looked = Looked {
-            current: pool
+            timeouts: resolved
                 .as_ref()
-                .is_some_and(|pool| self.digests(pool).contains(&facts.spec.template_hash)),
+                .map_or_else(Timeouts::default, |pool| pool.timeouts),
+            current: resolved.is_some_and(|pool| pool.asks_for(&facts.spec.template_hash)),
             pool,
             provider: object.as_deref(),
             capabilities: is_connected.then(|| &self.kind_of(&provider).capabilities),

@@ -24,7 +24,6 @@ use skyward_planner::{
     },
     base::{key::Key, requeue::Next},
     pool::{
-        choice::candidate::template_hashes,
         facts::{
             Observed, PoolFacts, RemainingMachines, machine_facts, ordered_from, pool_facts, providers_of,
             regions_at,
@@ -109,27 +108,14 @@ impl World {
         }
     }
 
-    /// What a Pool asks of its machines, in digests.
-    pub(super) fn digests(&mut self, pool: &Pool) -> Arc<Vec<String>> {
-        let key = (
-            pool.uid().unwrap_or_default(),
-            pool.metadata.generation.unwrap_or_default(),
-        );
-        let digests = self.process.digests.entry(key);
-        digests
-            .or_insert_with(|| Arc::new(template_hashes(&pool.spec)))
-            .clone()
-    }
-
     fn observe_pool(&mut self, pool: &Pool) -> Observed {
-        let facts = pool_facts(pool);
+        let facts = pool_facts(pool, self.process.resolved.of(pool));
         let key = Key::new(facts.namespace.clone(), facts.name.clone());
         let load = self.process.loads.load(&key);
-        let digests = self.digests(pool);
         let (shown, reserved) = self.process.fleet.of_pool(&facts.uid);
         let shown = shown
             .iter()
-            .map(|machine| machine_facts(machine, &digests, load.as_ref()));
+            .map(|machine| machine_facts(machine, &facts.resolved, load.as_ref()));
         let reserved = reserved
             .into_iter()
             .map(|(key, reserved)| reserved_facts(key.name, reserved));

@@ -12,7 +12,7 @@ use skyward_planner::{
     accounts::{orphans::Sightings, unavailable::UnavailableOfferings},
     base::key::{Key, key_of},
     machine::facts::MachineMemory,
-    pool::load::PoolLoad,
+    pool::{load::PoolLoad, resolved::ResolvedPools},
     provider::plan::ProviderMemory,
 };
 use skyward_remote::sessions::{FailureKind, SessionFailure, SessionState, Stage};
@@ -79,7 +79,7 @@ pub(super) struct Process {
     /// By UID of the Machine.
     pub(super) memories: BTreeMap<String, MachineMemory>,
     pub(super) inherited: BTreeSet<String>,
-    pub(super) looks: BTreeMap<String, ProviderMemory>,
+    pub(super) looks: BTreeMap<String, (String, ProviderMemory)>,
     pub(super) sessions: BTreeMap<String, Session>,
     pub(super) unavailable: Arc<UnavailableOfferings>,
     pub(super) orphans: BTreeMap<String, Sightings>,
@@ -90,8 +90,7 @@ pub(super) struct Process {
     /// Its evidence of old memory, in a history with a restore.
     pub(super) holds: Arc<Holds>,
     pub(super) due: BTreeMap<Work, i64>,
-    /// Digests of what Pools ask of machines, by UID and generation.
-    pub(super) digests: BTreeMap<(String, i64), Arc<Vec<String>>>,
+    pub(super) resolved: ResolvedPools,
 }
 
 impl Process {

@@ -30,11 +30,8 @@ impl World {
         };
         let provider = self.process.newest_providers.of(cached);
         let uid = provider.uid().unwrap_or_default();
-        let memory = self.process.looks.get(name).filter(|memory| memory.uid == uid);
-        let memory = memory.cloned().unwrap_or_else(|| ProviderMemory {
-            uid,
-            ..ProviderMemory::default()
-        });
+        let known = self.process.looks.get(name).filter(|(of, _)| *of == uid);
+        let mut memory = known.map(|(_, memory)| memory.clone()).unwrap_or_default();
         let answer = if plan::due_in(&provider, &memory, self.time()).is_zero() {
             self.ask(&provider)
         } else {
@@ -56,18 +53,18 @@ impl World {
         let capabilities = self.process.clients.contains_key(name);
         let (verdict, judged) = self.verdict(&provider);
         let observed = Observed {
-            verdict: &verdict,
-            provider: &provider,
+            verdict: verdict.clone(),
+            provider: provider.clone(),
             machines,
             left,
-            shown: &shown,
+            shown,
             barred: self.process.unavailable.barred(name, self.time()),
-            pseudonyms: &Seal::new(&[0; 32], "simulated"),
-            offers: &offers,
+            offers,
             answer,
             capabilities: capabilities.then(|| self.kind_of(name).capabilities.clone()),
         };
-        let (plan, memory) = plan::plan(&observed, memory, self.time());
+        let pseudonyms = Seal::new(&[0; 32], "simulated");
+        let plan = plan::plan(&observed, &mut memory, &pseudonyms, self.time());
         let again = super::pools::seconds(plan.again);
         let unwritten = ProviderMemory {
             written_at: None,
@@ -83,12 +80,11 @@ impl World {
             let status = provider.status.as_ref();
             status.and_then(|status| status.after_restore.clone())
         });
-        self.process
-            .looks
-            .insert(name.to_owned(), if writes { unwritten } else { memory.clone() });
+        let before = if writes { unwritten } else { memory.clone() };
+        self.process.looks.insert(name.to_owned(), (uid.clone(), before));
         let again = match self.carry_out(provider, plan)? {
             Ok(()) => {
-                self.process.looks.insert(name.to_owned(), memory);
+                self.process.looks.insert(name.to_owned(), (uid, memory));
                 self.carry_out_decision(name, decision.as_ref(), (verdict.held, judged))?;
                 let due = self.process.taking_over.remove(name);
                 if let Some((_, client)) = due.filter(|(account, _)| Some(account) == on_record.as_ref()) {

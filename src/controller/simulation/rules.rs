@@ -214,10 +214,10 @@ impl World {
         let told = || format!("{name} says Ready: {ready}, Stalled: {stalled}");
         match want {
             Want::Nothing => {
-                let digests = self.digests(pool);
+                let resolved = self.process.resolved.of(pool);
                 let fits = |machine: &std::sync::Arc<Machine>| {
                     let phase = machine.status.as_ref().and_then(|status| status.phase);
-                    phase == Some(MachinePhase::Ready) && digests.contains(&machine.spec.template_hash)
+                    phase == Some(MachinePhase::Ready) && resolved.asks_for(&machine.spec.template_hash)
                 };
                 let good = records.len() == wanted && records.iter().all(fits);
                 self.rule(good, || {

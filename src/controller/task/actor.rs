@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use kube::runtime::reflector::ObjectRef;
 use skyward_planner::{
     base::key::Key,
     task::{
@@ -218,12 +217,10 @@ impl Actor {
     /// Tells the dispatcher what the caches and sessions show, if that is news.
     fn look(&mut self) {
         let context = &self.runner.context;
-        let reference = ObjectRef::new(&self.key.name).within(&self.key.namespace);
         let pool = context
             .caches
-            .pools
-            .get(&reference)
-            .and_then(|pool| PoolView::of(&pool))
+            .pool(&self.key)
+            .and_then(|pool| PoolView::of(&pool, &context.resolved.of(&pool)))
             .map(Arc::new);
         let machines = if let Some(pool) = &pool {
             context.fleet.of_pool(&pool.uid).0

@@ -59,7 +59,7 @@ const SILENT: &str = "its machine sends next to nothing";
 /// its machine keeps the newest part, which is fetched when the run has ended. A failed copy is
 /// tried again soon.
 pub(crate) async fn copy_log(
-    store: &Store,
+    store: &Arc<Store>,
     agent: &dyn RunReader,
     run: &RunId,
     limit: u64,
@@ -100,7 +100,7 @@ struct Bounds {
 
 /// Copies the log from where the store's copy ends; returns where the copy ends then.
 async fn copy_to(
-    store: &Store,
+    store: &Arc<Store>,
     agent: &dyn RunReader,
     run: &RunId,
     bounds: Bounds,
@@ -119,13 +119,16 @@ async fn copy_to(
     let stream = pace.open(agent.read_log(&id, end, false)).await;
     let mut stream = pace.limit(stream.map_err(of_machine)?, bounds.end);
     let mut held = BytesMut::new();
+    // Offset of the first byte in `held`. The store may be further: the copy of a running log goes on for a
+    // moment beside the collection of the ended run.
+    let mut start = end;
     let mut taken = 0;
     while let Some(chunk) = stream.next().await {
         let Chunk { offset, data } = chunk.map_err(of_machine)?;
         if data.is_empty() {
             continue;
         }
-        let next = end + held.len() as u64;
+        let next = start + held.len() as u64;
         if offset < next || offset >= bounds.end {
             return Err(CollectError::Machine(format!(
                 "the agent sent offset {offset} of the log, {next} was next and {} is its end",
@@ -138,7 +141,7 @@ async fn copy_to(
                 break;
             }
             if !held.is_empty() {
-                put_log(store, run, end, held.split().freeze(), metrics).await?;
+                put_log(store, run, start, held.split().freeze(), metrics).await?;
             }
             let gap = Gap {
                 start: next,
@@ -147,12 +150,15 @@ async fn copy_to(
             };
             end = in_time(metrics, store.put_log_gap(&run.uid, &id, gap)).await?;
             gaps += 1;
+            start = offset;
         }
         let room = usize::try_from(bounds.end - offset).unwrap_or(usize::MAX);
         hold(&mut held, &data[..data.len().min(room)]);
         if held.len() >= PIECE {
-            taken += held.len() as u64;
-            end = put_log(store, run, end, held.split().freeze(), metrics).await?;
+            let count = held.len() as u64;
+            end = put_log(store, run, start, held.split().freeze(), metrics).await?;
+            start += count;
+            taken += count;
             if taken >= bounds.taken {
                 return Ok(end);
             }
@@ -164,7 +170,7 @@ async fn copy_to(
     if held.is_empty() {
         Ok(end)
     } else {
-        put_log(store, run, end, held.freeze(), metrics).await
+        put_log(store, run, start, held.freeze(), metrics).await
     }
 }
 
@@ -179,7 +185,7 @@ fn hold(held: &mut BytesMut, data: &[u8]) {
 }
 
 async fn put_log(
-    store: &Store,
+    store: &Arc<Store>,
     run: &RunId,
     start: u64,
     bytes: Bytes,
@@ -251,7 +257,7 @@ pub(crate) enum Progress {
 pub(crate) async fn collect_in_turns(
     turns: &Arc<Turns>,
     pool: &Key,
-    store: &Store,
+    store: &Arc<Store>,
     agent: impl Fn() -> Option<AnyReader>,
     order: &CollectOrder,
     secrets: Option<&[String]>,
@@ -280,7 +286,7 @@ pub(crate) async fn collect_in_turns(
 /// One turn of a collection; the error says why it must be tried again. `secrets`: `None` when they
 /// cannot be read.
 pub(crate) async fn collect(
-    store: &Store,
+    store: &Arc<Store>,
     agent: Option<&dyn RunReader>,
     order: &CollectOrder,
     secrets: Option<&[String]>,
@@ -386,7 +392,7 @@ fn unreachable() -> CollectError {
 
 /// Collects the log; returns how many bytes of it are lost with its machine.
 async fn bring_log(
-    store: &Store,
+    store: &Arc<Store>,
     agent: Option<&dyn RunReader>,
     order: &CollectOrder,
     metrics: &Metrics,
@@ -419,7 +425,7 @@ async fn bring_log(
 
 /// Collects the return value; it is stored whole unless the turn ended first.
 async fn bring_value(
-    store: &Store,
+    store: &Arc<Store>,
     agent: Option<&dyn RunReader>,
     order: &CollectOrder,
     metrics: &Metrics,
@@ -490,7 +496,7 @@ async fn value_piece(
 
 /// Ends a stored log with a line that says what is missing.
 async fn end_log(
-    store: &Store,
+    store: &Arc<Store>,
     order: &CollectOrder,
     why: &str,
     metrics: &Metrics,
@@ -508,7 +514,7 @@ async fn end_log(
 
 /// Stores the outcome too, for a later leader.
 async fn keep(
-    store: &Store,
+    store: &Arc<Store>,
     order: &CollectOrder,
     collected: &Collected,
     metrics: &Metrics,

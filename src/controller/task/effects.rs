@@ -12,14 +12,15 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
+    runtime::reflector::ObjectRef,
 };
-use skyward_api::{GROUP, Machine, Task, TaskStatus, VERSION, shared::EnvFrom};
+use skyward_api::{Machine, Task, TaskStatus, shared::EnvFrom};
 use skyward_planner::{
     base::key::Key,
     task::{
         message::{CollectError, CollectOrder, Collected, Effect, Event, StartError, StartOrder, WriteError},
         model::{RunId, SlotAttempt},
-        references::Resolved,
+        references::{Resolved, Unresolved},
         run::{RunState, Told},
         status,
     },
@@ -36,6 +37,7 @@ use tokio::{
 
 use crate::{
     context::Context,
+    deadline::words,
     task::{
         collect::{self, AnyReader},
         environment,
@@ -45,7 +47,7 @@ use crate::{
     },
 };
 
-/// Longest wait for the API server.
+/// Longest wait for the store.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Writes to the API server at once, over all Pools.
 const WRITES: usize = 64;
@@ -108,12 +110,8 @@ impl EffectRunner {
             Effect::Warn(what) => tracing::warn!(pool = %pool, "{what}"),
             Effect::Publish { uid, name, event } => {
                 let task = ObjectReference {
-                    api_version: Some(format!("{GROUP}/{VERSION}")),
-                    kind: Some("Task".to_owned()),
-                    namespace: Some(pool.namespace.clone()),
-                    name: Some(name.to_string()),
                     uid: Some(uid.to_string()),
-                    ..ObjectReference::default()
+                    ..ObjectRef::<Task>::new(&name).within(&pool.namespace).into()
                 };
                 self.context.events.publish(&task, *event);
             }
@@ -130,14 +128,7 @@ impl EffectRunner {
     /// Carries one effect out and sends its outcome.
     pub(crate) async fn carry_out(self: Arc<Self>, pool: Key, effect: Effect, event_tx: mpsc::Sender<Event>) {
         let event = match effect {
-            Effect::Resolve { uid, refs } => Event::Resolved(
-                uid,
-                self.context
-                    .references
-                    .resolve(&pool.namespace, &refs, WAITING)
-                    .await
-                    .map(Arc::new),
-            ),
+            Effect::Resolve { uid, refs } => Event::Resolved(uid, self.resolve(&pool, &refs).await),
             Effect::Write {
                 uid,
                 name,
@@ -273,9 +264,9 @@ impl EffectRunner {
         let _permit = self.writes.acquire().await;
         self.context.metrics.api_write("Task");
         let api = self.tasks(pool);
-        match timeout(DEADLINE, api.patch_status(name, &PatchParams::default(), &patch)).await {
-            Ok(Ok(task)) => Ok(Arc::new(task)),
-            Ok(Err(kube::Error::Api(answer))) => Err(match answer.code {
+        match api.patch_status(name, &PatchParams::default(), &patch).await {
+            Ok(task) => Ok(Arc::new(task)),
+            Err(kube::Error::Api(answer)) => Err(match answer.code {
                 404 => WriteError::Gone,
                 409 => WriteError::Conflict,
                 400 | 413 | 422 => WriteError::Invalid(answer.message.clone()),
@@ -285,39 +276,38 @@ impl EffectRunner {
                     WriteError::Unknown(answer.message.clone())
                 }
             }),
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(%pool, task = name, %error, "a status could not be written");
-                Err(WriteError::Unknown(error.to_string()))
+                Err(WriteError::Unknown(words(&error)))
             }
-            Err(_) => Err(WriteError::Unknown("the API server does not answer".to_owned())),
         }
     }
 
+    async fn resolve(&self, pool: &Key, refs: &[EnvFrom]) -> Result<Arc<Resolved>, Unresolved> {
+        let references = &self.context.references;
+        let resolved = references.resolve(&pool.namespace, refs, WAITING).await;
+        resolved.map(Arc::new)
+    }
+
     async fn read(&self, pool: &Key, name: &str) -> Result<Option<Arc<Task>>, String> {
-        match timeout(DEADLINE, self.tasks(pool).get_opt(name)).await {
-            Ok(Ok(task)) => Ok(task.map(Arc::new)),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the API server does not answer".to_owned()),
-        }
+        let task = self.tasks(pool).get_opt(name).await;
+        task.map(|task| task.map(Arc::new)).map_err(|error| words(&error))
     }
 
     /// A fresh list, without any cache: an object that is not in it is gone.
     async fn list_machines(&self, pool: &Key) -> Result<Vec<SlotAttempt>, String> {
         let api: Api<Machine> = Api::namespaced(self.context.client.clone(), &pool.namespace);
         let params = ListParams::default().fields(&format!("spec.pool={}", pool.name));
-        match timeout(DEADLINE, api.list(&params)).await {
-            Ok(Ok(list)) => Ok(list
-                .items
-                .iter()
-                .filter(|machine| self.context.is_ours(&machine.spec))
-                .map(|machine| SlotAttempt {
-                    slot: machine.spec.slot,
-                    attempt: machine.spec.attempt,
-                })
-                .collect()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the API server does not answer".to_owned()),
-        }
+        let list = api.list(&params).await.map_err(|error| words(&error))?;
+        Ok(list
+            .items
+            .iter()
+            .filter(|machine| self.context.is_ours(&machine.spec))
+            .map(|machine| SlotAttempt {
+                slot: machine.spec.slot,
+                attempt: machine.spec.attempt,
+            })
+            .collect())
     }
 
     async fn follow(
@@ -387,13 +377,8 @@ impl EffectRunner {
                 .chain(&task.spec.env_from)
                 .cloned()
                 .collect();
-            Arc::new(
-                self.context
-                    .references
-                    .resolve(&pool.namespace, &refs, WAITING)
-                    .await
-                    .map_err(StartError::References)?,
-            )
+            let resolved = self.resolve(pool, &refs).await;
+            resolved.map_err(StartError::References)?
         };
         let spec = environment::run_spec(order, &pool.namespace, &task, &resolved);
         let agent = self
@@ -409,13 +394,7 @@ impl EffectRunner {
         let resolved: Option<Arc<Resolved>> = match &order.resolved {
             Some(resolved) => Some(resolved.clone()),
             None if !holds_secrets => Some(Arc::default()),
-            None => self
-                .context
-                .references
-                .resolve(&pool.namespace, refs, WAITING)
-                .await
-                .ok()
-                .map(Arc::new),
+            None => self.resolve(pool, refs).await.ok(),
         };
         let secrets = resolved.as_ref().map(|resolved| resolved.secrets.as_slice());
         let Context { store, metrics, .. } = &self.context;

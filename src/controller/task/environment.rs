@@ -4,8 +4,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use skyward_api::{Task, duration::Duration, shared::Size, task::Interpreter};
-use skyward_planner::task::{message::StartOrder, model::GRACE, references::Resolved};
+use skyward_api::{
+    Task,
+    duration::Duration,
+    shared::{EnvVar, Size},
+    task::Interpreter,
+};
+use skyward_planner::task::{message::StartOrder, references::Resolved};
 use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
 
 use crate::task::arguments;
@@ -34,7 +39,7 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
             .as_ref()
             .and_then(Duration::parse)
             .map_or(0, milliseconds),
-        grace_ms: milliseconds(Duration::or(spec.termination_grace_period.as_ref(), GRACE)),
+        grace_ms: milliseconds(order.grace),
         // Without a name the agent takes its default, which fits the user that SSH logs in as.
         user: order.pool.user.clone().unwrap_or_default(),
         instance_info: instance_info(order, &place),
@@ -111,21 +116,10 @@ fn environment(
     resolved: &Resolved,
     place: &Coordinates,
 ) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    env.extend(
-        order
-            .pool
-            .env
-            .iter()
-            .map(|var| (var.name.clone(), var.value.clone())),
-    );
+    let pair = |var: &EnvVar| (var.name.clone(), var.value.clone());
+    let mut env: BTreeMap<_, _> = order.pool.env.iter().map(pair).collect();
     env.extend(resolved.env.clone());
-    env.extend(
-        task.spec
-            .env
-            .iter()
-            .map(|var| (var.name.clone(), var.value.clone())),
-    );
+    env.extend(task.spec.env.iter().map(pair));
     let addresses: Vec<&str> = order.peers.iter().map(|peer| peer.address.as_str()).collect();
     let ours = [
         ("SKYWARD_NODE_RANK", place.rank.to_string()),
@@ -206,7 +200,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use skyward_planner::task::model::{Peer, PoolView, RunId};
+    use skyward_planner::{
+        pool::resolved::ResolvedPool,
+        task::model::{Peer, PoolView, RunId},
+    };
+
+    fn view(pool: &skyward_api::Pool) -> Arc<PoolView> {
+        Arc::new(PoolView::of(pool, &ResolvedPool::of(&pool.spec)).unwrap())
+    }
 
     fn order(rank: u32, attempt: u32) -> StartOrder {
         let pool: skyward_api::Pool = serde_json::from_value(json!({
@@ -225,7 +226,7 @@ mod tests {
             name: "t".into(),
             machine: "p-0".into(),
             connection: 1,
-            pool: Arc::new(PoolView::of(&pool).unwrap()),
+            pool: view(&pool),
             slot: 4,
             accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2, "memory": "80Gi" }))
                 .unwrap(),
@@ -241,6 +242,7 @@ mod tests {
                     accelerators: 2.0,
                 },
             ],
+            grace: std::time::Duration::from_secs(30),
             task: None,
             resolved: None,
         }
@@ -264,7 +266,7 @@ mod tests {
             }))
             .unwrap();
             let order = StartOrder {
-                pool: Arc::new(PoolView::of(&pool).unwrap()),
+                pool: view(&pool),
                 ..order(0, 1)
             };
             assert_eq!(

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Preconditions},
 };
+use parking_lot::Mutex;
 use skyward_api::{Task, TaskPhase};
 use skyward_planner::{
     base::time::after,
@@ -20,17 +21,17 @@ use skyward_planner::{
 use skyward_store::Store;
 use tokio::{
     sync::Notify,
-    time::{MissedTickBehavior, sleep, timeout},
+    time::{MissedTickBehavior, sleep},
 };
 
 use crate::{
     context::Context,
+    deadline::words,
     guard::Guarded,
     metrics::Metrics,
     task::{reclaim, router::PAGE},
 };
 
-const DEADLINE: Duration = Duration::from_mins(1);
 /// How often the store is swept and ended Tasks, which are not watched, are listed.
 const SWEEP: Duration = Duration::from_hours(1);
 /// A later look finds a Task that is due later; until then it takes no memory.
@@ -110,14 +111,14 @@ impl Expiry {
 
     fn put(&self, due: Due) {
         if due.at <= after(Timestamp::now(), HORIZON) {
-            self.lock().put(due);
+            self.0.lines.lock().put(due);
             self.0.changed.notify_one();
         }
     }
 
     /// The next due Task; else how long until one is due.
     fn next(&self, now: Timestamp) -> Result<Due, Duration> {
-        let mut lines = self.lock();
+        let mut lines = self.0.lines.lock();
         match lines.first() {
             Some(at) if at <= now => lines.pop().ok_or(IDLE),
             Some(at) => {
@@ -127,18 +128,14 @@ impl Expiry {
             None => Err(IDLE),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Deletes ended Tasks when their ttl has passed; begins with Tasks that ended earlier.
-pub(crate) async fn expire(context: Context, expiry: Expiry) {
-    tokio::select! {
-        () = async { tokio::join!(find_all_expiring(&context, &expiry), delete_all_due(&context, &expiry)); } => {}
-        () = context.shutdown.cancelled() => {}
-    }
+async fn expire(context: &Context, expiry: &Expiry) {
+    tokio::join!(
+        find_all_expiring(context, expiry),
+        delete_all_due(context, expiry)
+    );
 }
 
 async fn delete_all_due(context: &Context, expiry: &Expiry) {
@@ -150,13 +147,7 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
                 expiry.put(due);
             }
             Ok(mut due) => {
-                let Context {
-                    client,
-                    store,
-                    metrics,
-                    ..
-                } = context;
-                if let Some(at) = delete(client, store, metrics, &due).await {
+                if let Some(at) = delete(&context.client, &context.store, &context.metrics, &due).await {
                     due.at = at;
                     expiry.put(due);
                 }
@@ -206,13 +197,12 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
     let again = |pause| Some(after(Timestamp::now(), pause));
     let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &due.namespace);
     // A change after its end counts, for example to stay.
-    let task = match timeout(DEADLINE, tasks.get_opt(&due.name)).await {
-        Ok(Ok(task)) => task.and_then(|task| task.0.ok())?,
-        Ok(Err(error)) => {
+    let task = match tasks.get_opt(&due.name).await {
+        Ok(task) => task.and_then(|task| task.0.ok())?,
+        Err(error) => {
             tracing::warn!(task = %due.name, %error, "an expired Task could not be read");
             return again(AGAIN);
         }
-        Err(_) => return again(AGAIN),
     };
     if task.metadata.uid.as_deref() != Some(&*due.uid) {
         // Another one of that name.
@@ -228,20 +218,19 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
         resource_version: task.metadata.resource_version,
     });
     metrics.api_write("Task");
-    match timeout(DEADLINE, api.delete(&due.name, &params)).await {
-        Ok(Ok(_)) => {
+    match api.delete(&due.name, &params).await {
+        Ok(_) => {
             if let Err(error) = store.delete_task(&due.uid).await {
                 tracing::warn!(uid = %due.uid, %error, "logs and results of an expired Task stay for now");
             }
             None
         }
-        Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => None,
-        Ok(Err(kube::Error::Api(answer))) if answer.code == 409 => again(AT_ONCE),
-        Ok(Err(error)) => {
+        Err(kube::Error::Api(answer)) if answer.code == 404 => None,
+        Err(kube::Error::Api(answer)) if answer.code == 409 => again(AT_ONCE),
+        Err(error) => {
             tracing::warn!(task = %due.name, %error, "an expired Task could not be deleted");
             again(AGAIN)
         }
-        Err(_) => again(AGAIN),
     }
 }
 
@@ -253,10 +242,7 @@ async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
             .limit(PAGE)
             .fields(&format!("status.phase={phase}"));
         loop {
-            let page = timeout(DEADLINE, api.list(&params))
-                .await
-                .map_err(|_| "the API server does not answer".to_owned())?
-                .map_err(|error| error.to_string())?;
+            let page = api.list(&params).await.map_err(|error| words(&error))?;
             for task in page.items.iter().filter_map(|task| task.0.as_ref().ok()) {
                 let metadata = &task.metadata;
                 if let Some(at) = time_of(task)
@@ -277,36 +263,24 @@ async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
 }
 
 /// Deletes stored logs and results of Tasks that are gone: now, and every hour.
-pub(crate) async fn sweep(context: Context) {
+async fn sweep(context: &Context) {
     let mut hourly = tokio::time::interval(SWEEP);
     hourly.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = context.shutdown.cancelled() => return,
-            _ = hourly.tick() => {}
-        }
+        hourly.tick().await;
         // A Task that a restored cluster has forgotten is not gone: wait until a restore would be
         // known.
         while !context.remembers_all() {
-            tokio::select! {
-                () = context.shutdown.cancelled() => return,
-                () = sleep(LOOK) => {}
-            }
+            sleep(LOOK).await;
         }
         if context.holds.any() {
             continue;
         }
-        let result = tokio::select! {
-            result = async {
-                // The sweep tells which namespace to charge for objects of an older version.
-                if let Err(error) = context.store.count().await {
-                    tracing::warn!(%error, "what is in the result store could not all be counted");
-                }
-                sweep_once(&context).await
-            } => result,
-            () = context.shutdown.cancelled() => return,
-        };
-        match result {
+        // The sweep tells which namespace to charge for objects of an older version.
+        if let Err(error) = context.store.count().await {
+            tracing::warn!(%error, "what is in the result store could not all be counted");
+        }
+        match sweep_once(context).await {
             Ok(0) => {}
             Ok(deleted) => tracing::info!(deleted, "logs and results of Tasks that are gone were deleted"),
             Err(error) => {
@@ -348,7 +322,8 @@ async fn sweep_once(context: &Context) -> Result<usize, String> {
 
 /// Runs both until shutdown.
 pub(crate) async fn run(context: Context, expiry: Expiry) {
-    futures::future::join(expire(context.clone(), expiry), sweep(context)).await;
+    let both = async { tokio::join!(expire(&context, &expiry), sweep(&context)) };
+    context.shutdown.run_until_cancelled(both).await;
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use skyward_planner::task::{
     message::Event,
     model::{Entry, Uid},
@@ -30,12 +31,8 @@ struct State {
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, uid: Uid, event: Event) {
-        let State { order, events, .. } = &mut *self.lock();
+        let State { order, events, .. } = &mut *self.state.lock();
         if events.insert(uid.clone(), event).is_none() {
             order.push_back(Some(uid));
         }
@@ -67,7 +64,7 @@ impl Sender {
 
     /// Every existing Task was shown once.
     pub(crate) fn synced(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         if !state.order.contains(&None) {
             state.order.push_back(None);
         }
@@ -77,7 +74,7 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        self.0.lock().closed = true;
+        self.0.state.lock().closed = true;
         self.0.changed.notify_one();
     }
 }
@@ -85,7 +82,7 @@ impl Drop for Sender {
 impl Receiver {
     /// The next event, if one waits.
     pub(crate) fn try_recv(&mut self) -> Option<Event> {
-        let State { order, events, .. } = &mut *self.0.lock();
+        let State { order, events, .. } = &mut *self.0.state.lock();
         match order.pop_front()? {
             Some(uid) => events.remove(&uid),
             None => Some(Event::Synced),
@@ -98,7 +95,7 @@ impl Receiver {
             if let Some(event) = self.try_recv() {
                 return Some(event);
             }
-            if self.0.lock().closed {
+            if self.0.state.lock().closed {
                 return None;
             }
             self.0.changed.notified().await;
@@ -134,7 +131,7 @@ mod tests {
             sender.left(&uid(1));
             sender.synced();
         }
-        assert_eq!(sender.0.lock().order.len(), 3);
+        assert_eq!(sender.0.state.lock().order.len(), 3);
         let mut order = Vec::new();
         for _ in 0..4 {
             order.push(said(receiver.try_recv()));

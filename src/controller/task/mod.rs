@@ -36,11 +36,7 @@ pub async fn run(context: Context) {
     let ready = async {
         caches.pools.wait_until_ready().await.is_ok() && caches.machines.wait_until_ready().await.is_ok()
     };
-    let ready = tokio::select! {
-        ready = ready => ready,
-        () = context.shutdown.cancelled() => false,
-    };
-    if !ready {
+    if context.shutdown.run_until_cancelled(ready).await != Some(true) {
         return;
     }
     let expiry = housekeeping::Expiry::default();

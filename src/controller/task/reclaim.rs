@@ -4,20 +4,18 @@
 //! A run that waits for room tells its users to delete Tasks: the room must then be free at its
 //! next try.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use kube::{Api, Client, api::ListParams};
+use parking_lot::Mutex;
 use skyward_api::Task;
 use skyward_store::Store;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
+
+use crate::deadline::words;
 
 /// Tasks of one page of a list that has only their metadata. Annotations may have 256 KiB.
 const PAGE: u32 = 100;
-const DEADLINE: Duration = Duration::from_mins(1);
 /// How often a namespace is looked at, however many of its runs wait.
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -27,7 +25,7 @@ pub(crate) struct Reclaim(Mutex<HashMap<String, Instant>>);
 
 impl Reclaim {
     fn is_due(&self, namespace: &str, now: Instant) -> bool {
-        let mut looked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = self.0.lock();
         looked.retain(|_, at| now.duration_since(*at) < INTERVAL);
         if looked.contains_key(namespace) {
             return false;
@@ -78,10 +76,7 @@ pub(crate) async fn uids(api: &Api<Task>) -> Result<HashMap<String, String>, Str
     let mut params = ListParams::default().limit(PAGE);
     let mut there = HashMap::new();
     loop {
-        let page = timeout(DEADLINE, api.list_metadata(&params))
-            .await
-            .map_err(|_| "the API server does not answer".to_owned())?
-            .map_err(|error| error.to_string())?;
+        let page = api.list_metadata(&params).await.map_err(|error| words(&error))?;
         let metadata = page.items.into_iter().map(|task| task.metadata);
         there.extend(metadata.filter_map(|metadata| Some((metadata.uid?, metadata.namespace?))));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -93,7 +88,7 @@ pub(crate) async fn uids(api: &Api<Task>) -> Result<HashMap<String, String>, Str
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, sync::Arc};
 
     use axum::http::{Request, Response};
     use kube::client::Body;
@@ -122,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn what_deleted_tasks_left_makes_room_at_once_and_nothing_else_is_touched() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::local(folder.path()).unwrap().unmeasured();
+        let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
         for (uid, namespace) in [("there", "team"), ("gone", "team"), ("theirs", "other")] {
             store.charge(uid, namespace);
             store

@@ -13,7 +13,7 @@ use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Resource as _,
-    runtime::{WatchStreamExt, reflector::ObjectRef, watcher},
+    runtime::{WatchStreamExt, watcher},
 };
 use skyward_api::Task;
 use skyward_planner::{
@@ -70,7 +70,7 @@ pub(crate) async fn run(runner: Arc<EffectRunner>, changes: Arc<WorkQueue<Change
             },
             change = changes.next() => match change {
                 Change::Pool(key) | Change::Machine { pool: key, .. } => router.on_changed(&key),
-                Change::Provider(_) | Change::Offers(_) => {}
+                Change::Provider(_) | Change::Offers(_) | Change::Namespace(_) => {}
             },
             pool = context.session_wakeups.next() => router.on_session(&pool),
             () = breaks.notified() => router.on_broken(),
@@ -140,9 +140,7 @@ impl Router {
                 return true;
             };
             context.loads.forget(key);
-            let reference = ObjectRef::new(&key.name).within(&key.namespace);
-            let pool = context.caches.pools.get(&reference);
-            let about = pool.map_or_else(
+            let about = context.caches.pool(key).map_or_else(
                 || ObjectReference {
                     kind: Some("Pool".to_owned()),
                     namespace: Some(key.namespace.clone()),
@@ -186,29 +184,25 @@ impl Router {
             watcher::Event::InitApply(task) | watcher::Event::Apply(task) => self.on_task(task),
             watcher::Event::InitDone => self.on_listed(),
             watcher::Event::Delete(task) => {
-                if let Some(uid) = uid_of(&task) {
-                    self.on_left(&uid);
+                if let Some(uid) = &task.meta().uid {
+                    self.on_left(&Uid::from(uid.as_str()));
                 }
             }
         }
     }
 
     fn on_task(&mut self, task: Guarded<Task>) {
-        let entry = match &task.0 {
-            Ok(task) => Entry::of(task),
+        let task = match task.0 {
+            Ok(task) => task,
             Err(invalid) => {
                 // Admission refuses such an object, so it is older than a stricter rule.
                 self.runner.context.metrics.invalid_object("Task");
                 tracing::warn!(task = ?invalid.metadata.name, namespace = ?invalid.metadata.namespace,
                     error = %invalid.error, "a Task cannot be understood and is left alone");
-                None
+                return;
             }
         };
-        let namespace = match &task.0 {
-            Ok(task) => task.metadata.namespace.clone(),
-            Err(_) => None,
-        };
-        let (Some(entry), Some(namespace)) = (entry, namespace) else {
+        let (Some(entry), Some(namespace)) = (Entry::of(&task), task.metadata.namespace) else {
             return;
         };
         let key = Key::new(namespace, entry.pool.clone());
@@ -272,8 +266,7 @@ impl Router {
     }
 
     fn exists(&self, key: &Key) -> bool {
-        let reference = ObjectRef::new(&key.name).within(&key.namespace);
-        self.runner.context.caches.pools.get(&reference).is_some()
+        self.runner.context.caches.pool(key).is_some()
     }
 
     /// Ends dispatchers of Pools that are gone and have no Tasks.
@@ -292,14 +285,6 @@ impl Router {
             }
         }
     }
-}
-
-fn uid_of(task: &Guarded<Task>) -> Option<Uid> {
-    let uid = match &task.0 {
-        Ok(task) => task.metadata.uid.as_deref(),
-        Err(invalid) => invalid.metadata.uid.as_deref(),
-    };
-    uid.map(Uid::from)
 }
 
 #[cfg(test)]

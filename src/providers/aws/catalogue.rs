@@ -4,11 +4,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use aws_sdk_ec2::{
-    operation::{
-        describe_instance_type_offerings::DescribeInstanceTypeOfferingsOutput,
-        describe_instance_types::DescribeInstanceTypesOutput,
-        describe_spot_price_history::DescribeSpotPriceHistoryOutput,
-    },
     primitives::DateTime,
     types::{InstanceType, LocationType},
 };
@@ -131,20 +126,20 @@ impl Catalogue {
     async fn kinds(&self, region: &Region) -> Result<Arc<BTreeMap<String, Kind>>, ProviderError> {
         self.kinds
             .get(region.name.to_string(), || async {
-                let pages = call(
+                let types = call(
                     "list the instance types",
                     region
                         .ec2
                         .describe_instance_types()
                         .into_paginator()
                         .page_size(100)
+                        .items()
                         .send()
                         .try_collect(),
                 )
                 .await?;
-                Ok(pages
+                Ok(types
                     .iter()
-                    .flat_map(DescribeInstanceTypesOutput::instance_types)
                     .filter_map(offers::kind)
                     .map(|kind| (kind.name.clone(), kind))
                     .collect())
@@ -156,7 +151,7 @@ impl Catalogue {
     pub async fn zones(&self, region: &Region) -> Result<Arc<Zones>, ProviderError> {
         self.zones
             .get(region.name.to_string(), || async {
-                let pages = call(
+                let offerings = call(
                     "list the zones of the instance types",
                     region
                         .ec2
@@ -164,15 +159,13 @@ impl Catalogue {
                         .location_type(LocationType::AvailabilityZone)
                         .into_paginator()
                         .page_size(1000)
+                        .items()
                         .send()
                         .try_collect(),
                 )
                 .await?;
                 let mut zones = Zones::new();
-                for offering in pages
-                    .iter()
-                    .flat_map(DescribeInstanceTypeOfferingsOutput::instance_type_offerings)
-                {
+                for offering in &offerings {
                     if let (Some(kind), Some(zone)) = (offering.instance_type(), offering.location()) {
                         zones
                             .entry(kind.as_str().to_owned())
@@ -216,7 +209,7 @@ impl Catalogue {
     async fn spot_prices(&self, region: &Region) -> Result<Arc<SpotPrices>, ProviderError> {
         self.spot
             .get(region.name.to_string(), || async {
-                let pages = call(
+                let history = call(
                     "list the spot prices",
                     region
                         .ec2
@@ -226,15 +219,13 @@ impl Catalogue {
                         .start_time(DateTime::from_secs(Timestamp::now().as_second()))
                         .into_paginator()
                         .page_size(1000)
+                        .items()
                         .send()
                         .try_collect(),
                 )
                 .await?;
                 let mut newest: BTreeMap<(String, String), (DateTime, Decimal)> = BTreeMap::new();
-                for entry in pages
-                    .iter()
-                    .flat_map(DescribeSpotPriceHistoryOutput::spot_price_history)
-                {
+                for entry in &history {
                     let (Some(kind), Some(zone), Some(price), Some(since)) = (
                         entry.instance_type(),
                         entry.availability_zone(),

@@ -1,19 +1,15 @@
 //! The SDK's clients of one account: made at the first call, one for each region. No
 //! decisions here; every call has a deadline and its error mapped.
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use aws_config::{BehaviorVersion, Region as Name, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_sdk_ec2::{
     config::{Credentials as Keys, http::HttpResponse},
     error::{ProvideErrorMetadata, SdkError},
 };
-use skyward_core::{Credentials, Endpoints, Fence, ProviderError};
+use parking_lot::Mutex;
+use skyward_core::{Account, ProviderError};
 use skyward_provider_kit::http::Effect;
 use tokio::sync::OnceCell;
 
@@ -47,11 +43,8 @@ fn version() -> BehaviorVersion {
 
 /// The clients of one account.
 pub struct Cloud {
-    credentials: Credentials,
-    endpoints: Endpoints,
+    account: Account,
     home: String,
-    request_timeout: Duration,
-    fence: Fence,
     config: OnceCell<SdkConfig>,
     prices: OnceCell<Question>,
     regions: Mutex<BTreeMap<String, Region>>,
@@ -69,20 +62,11 @@ pub struct Region {
 }
 
 impl Cloud {
-    /// Clients for these credentials; without keys the default chain of AWS is used.
-    pub fn new(
-        credentials: Credentials,
-        endpoints: Endpoints,
-        home: String,
-        request_timeout: Duration,
-        fence: Fence,
-    ) -> Self {
+    /// Clients for the account's credentials; without keys the default chain of AWS is used.
+    pub fn new(account: Account, home: String) -> Self {
         Self {
-            credentials,
-            endpoints,
+            account,
             home,
-            request_timeout,
-            fence,
             config: OnceCell::new(),
             prices: OnceCell::new(),
             regions: Mutex::new(BTreeMap::new()),
@@ -92,23 +76,27 @@ impl Cloud {
     async fn config(&self) -> Result<&SdkConfig, ProviderError> {
         self.config
             .get_or_try_init(|| async {
+                let Account {
+                    credentials,
+                    request_timeout,
+                    ..
+                } = &self.account;
                 let loader = aws_config::defaults(version())
                     .region(Name::new(self.home.clone()))
                     .retry_config(RetryConfig::standard().with_max_attempts(TRIES))
                     .timeout_config(
                         TimeoutConfig::builder()
                             .connect_timeout(CONNECT)
-                            .operation_attempt_timeout(self.request_timeout)
-                            .operation_timeout(self.request_timeout)
+                            .operation_attempt_timeout(*request_timeout)
+                            .operation_timeout(*request_timeout)
                             .build(),
                     );
-                let loader = if self.credentials.is_empty() || self.only_names_a_region() {
+                let loader = if credentials.is_empty() || self.only_names_a_region() {
                     loader
                 } else {
-                    let key = self.credentials.require("AWS_ACCESS_KEY_ID")?.expose().trim();
-                    let secret = self.credentials.require("AWS_SECRET_ACCESS_KEY")?.expose().trim();
-                    let session = self
-                        .credentials
+                    let key = credentials.require("AWS_ACCESS_KEY_ID")?.expose().trim();
+                    let secret = credentials.require("AWS_SECRET_ACCESS_KEY")?.expose().trim();
+                    let session = credentials
                         .get("AWS_SESSION_TOKEN")
                         .map(|token| token.expose().trim().to_owned());
                     loader.credentials_provider(Keys::new(key, secret, session, None, "Secret"))
@@ -120,16 +108,18 @@ impl Cloud {
 
     /// A Secret that only names a region: the credentials come from the default chain.
     fn only_names_a_region(&self) -> bool {
-        self.credentials
+        self.account
+            .credentials
             .names()
             .all(|name| matches!(name, "AWS_REGION" | "AWS_DEFAULT_REGION"))
     }
 
     /// Where an API is, if not at AWS's own address: by its own name, or that of them all.
     pub(crate) fn endpoint(&self, name: &str, region: &str) -> Option<String> {
-        self.endpoints
+        let endpoints = &self.account.endpoints;
+        endpoints
             .get(name)
-            .or_else(|| self.endpoints.get(ALL))
+            .or_else(|| endpoints.get(ALL))
             .map(|address| address.replace("{region}", region))
     }
 
@@ -148,25 +138,20 @@ impl Cloud {
     /// The clients of a region.
     pub async fn region(&self, name: &str) -> Result<Region, ProviderError> {
         let name = if name.is_empty() { &self.home } else { name };
-        if let Some(known) = self
-            .regions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-        {
+        if let Some(known) = self.regions.lock().get(name) {
             return Ok(known.clone());
         }
         let config = self.config().await?;
         let mut ec2 = aws_sdk_ec2::config::Builder::from(config)
             .region(Name::new(name.to_owned()))
-            .interceptor(Fenced(self.fence.clone()));
+            .interceptor(Fenced(self.account.fence.clone()));
         ec2.set_endpoint_url(self.endpoint("aws-ec2", name));
         let region = Region {
             name: name.into(),
             ec2: aws_sdk_ec2::Client::from_conf(ec2.build()),
             parameter: self.question(config, PARAMETER, "aws-ssm", name),
         };
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.lock();
         Ok(regions.entry(name.to_owned()).or_insert(region).clone())
     }
 

@@ -1,18 +1,12 @@
-//! Settings of an AWS Provider, and the same with every default applied, so that later
-//! steps have nothing left to decide.
+//! Settings of an AWS Provider, and their defaults.
 
 use aws_sdk_ec2::types::SpotAllocationStrategy;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use skyward_core::{Credentials, ErrorKind, ProviderError};
-use skyward_provider_kit::kind::overridden;
-
-use crate::KIND;
 
 /// Default region of orders.
 const REGION: &str = "us-east-1";
-/// Default version of Ubuntu.
-const UBUNTU: &str = "24.04";
 /// Default user that machines are prepared as.
 pub const ROOT: &str = "root";
 
@@ -74,6 +68,18 @@ pub struct Settings {
     /// are used up. Default `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclude_burstable: Option<bool>,
+}
+
+impl Settings {
+    /// Version of Ubuntu of images that are looked up.
+    pub fn ubuntu(&self) -> &str {
+        self.ubuntu_version.as_deref().unwrap_or("24.04")
+    }
+
+    /// User that SSH logs in as.
+    pub fn user(&self) -> &str {
+        self.username.as_deref().unwrap_or(ROOT)
+    }
 }
 
 /// How EC2 Fleet chooses among the pools of spot capacity.
@@ -179,49 +185,14 @@ pub fn reach(settings: &Settings, credentials: &Credentials) -> Result<Reach, Pr
     })
 }
 
-/// Settings of the machines of one order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// Image, if it is not looked up.
-    pub ami: Option<String>,
-    /// Version of Ubuntu that is looked up.
-    pub ubuntu: String,
-    /// Subnet, if it is given.
-    pub subnet: Option<String>,
-    /// Security group, if it is given.
-    pub security_group: Option<String>,
-    /// Instance profile, if there is one.
-    pub instance_profile: Option<String>,
-    /// User that SSH logs in as.
-    pub user: String,
-    /// How EC2 Fleet chooses.
-    pub strategy: AllocationStrategy,
-}
-
-/// Resolves the settings of one order's machines: the Provider's, with the Pool's overrides.
-pub fn choice(settings: &Settings, overrides: &serde_json::Value) -> Result<Choice, ProviderError> {
-    let settings: Settings = overridden(
-        KIND,
-        &serde_json::to_value(settings).unwrap_or_default(),
-        overrides,
-    )?;
-    Ok(Choice {
-        ami: settings.ami,
-        ubuntu: settings.ubuntu_version.unwrap_or_else(|| UBUNTU.to_owned()),
-        subnet: settings.subnet_id,
-        security_group: settings.security_group_id,
-        instance_profile: settings.instance_profile_arn,
-        user: settings.username.unwrap_or_else(|| ROOT.to_owned()),
-        strategy: settings.allocation_strategy.unwrap_or_default(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
     use skyward_core::Secret;
+    use skyward_provider_kit::kind::overridden;
 
     use super::*;
+    use crate::KIND;
 
     fn settings(value: serde_json::Value) -> Settings {
         serde_json::from_value(value).unwrap()
@@ -232,10 +203,11 @@ mod tests {
         let reach = reach(&Settings::default(), &Credentials::default()).unwrap();
         assert_eq!(reach.regions, ["us-east-1"]);
         assert!(!reach.exclude_burstable);
-        let choice = choice(&Settings::default(), &serde_json::Value::Null).unwrap();
-        assert_eq!((choice.ubuntu.as_str(), choice.user.as_str()), ("24.04", "root"));
-        assert_eq!(choice.strategy, AllocationStrategy::PriceCapacityOptimized);
-        assert_eq!(choice.instance_profile, None);
+        let settings: Settings = overridden(KIND, &json!({}), &serde_json::Value::Null).unwrap();
+        assert_eq!((settings.ubuntu(), settings.user()), ("24.04", "root"));
+        let strategy = settings.allocation_strategy.unwrap_or_default();
+        assert_eq!(strategy, AllocationStrategy::PriceCapacityOptimized);
+        assert_eq!(settings.instance_profile_arn, None);
     }
 
     #[test]
@@ -258,20 +230,20 @@ mod tests {
 
     #[test]
     fn a_pool_overrides_single_settings() {
-        let base = settings(json!({ "ami": "ami-00000001", "username": "ubuntu" }));
-        let choice = choice(
-            &base,
-            &json!({ "ami": "ami-00000002", "allocationStrategy": "lowest-price" }),
-        )
-        .unwrap();
-        assert_eq!(choice.ami.as_deref(), Some("ami-00000002"));
-        assert_eq!(choice.user, "ubuntu");
-        assert_eq!(choice.strategy, AllocationStrategy::LowestPrice);
+        let base = json!({ "ami": "ami-00000001", "username": "ubuntu" });
+        let overrides = json!({ "ami": "ami-00000002", "allocationStrategy": "lowest-price" });
+        let settings: Settings = overridden(KIND, &base, &overrides).unwrap();
+        assert_eq!(settings.ami.as_deref(), Some("ami-00000002"));
+        assert_eq!(settings.user(), "ubuntu");
+        assert_eq!(
+            settings.allocation_strategy,
+            Some(AllocationStrategy::LowestPrice)
+        );
     }
 
     #[test]
     fn a_setting_that_does_not_exist_is_refused_by_its_name() {
-        let error = choice(&Settings::default(), &json!({ "useSsm": true })).unwrap_err();
+        let error = overridden::<Settings>(KIND, &json!({}), &json!({ "useSsm": true })).unwrap_err();
         assert_eq!(error.kind, ErrorKind::InvalidOrder);
         assert!(
             error.message.contains("useSsm") && error.message.contains("candidates[].settings"),

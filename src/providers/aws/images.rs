@@ -8,7 +8,7 @@ use skyward_core::{ErrorKind, ProviderError, offer::Architecture};
 
 use crate::{
     cloud::{Region, call},
-    config::Choice,
+    config::Settings,
     map::Image,
     offers::{Drivers, Kind},
 };
@@ -32,10 +32,10 @@ pub fn parameter(ubuntu: &str, kind: &Kind) -> String {
 }
 
 /// The image of an order: the given one, else the newest that fits its type.
-pub async fn image(region: &Region, choice: &Choice, kind: &Kind) -> Result<Image, ProviderError> {
-    let id = match &choice.ami {
+pub async fn image(region: &Region, settings: &Settings, kind: &Kind) -> Result<Image, ProviderError> {
+    let id = match &settings.ami {
         Some(id) => id.clone(),
-        None => newest(region, choice, kind).await?,
+        None => newest(region, settings, kind).await?,
     };
     let answer = call(
         "look at the image",
@@ -99,8 +99,8 @@ fn others(
     image.block_device_mappings().iter().filter_map(request).collect()
 }
 
-async fn newest(region: &Region, choice: &Choice, kind: &Kind) -> Result<String, ProviderError> {
-    let name = parameter(&choice.ubuntu, kind);
+async fn newest(region: &Region, settings: &Settings, kind: &Kind) -> Result<String, ProviderError> {
+    let name = parameter(settings.ubuntu(), kind);
     let answer = call("look up the image", region.parameter.ask(json!({ "Name": name })))
         .await
         .map_err(|error| match error.kind {
@@ -207,7 +207,7 @@ mod tests {
             (
                 "24.04",
                 Drivers::None,
-                Architecture::X86_64,
+                Architecture::Amd64,
                 "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id",
             ),
             (
@@ -219,7 +219,7 @@ mod tests {
             (
                 "24.04",
                 Drivers::Nvidia,
-                Architecture::X86_64,
+                Architecture::Amd64,
                 "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id",
             ),
             (
@@ -231,7 +231,7 @@ mod tests {
             (
                 "24.04",
                 Drivers::Neuron,
-                Architecture::X86_64,
+                Architecture::Amd64,
                 "/aws/service/neuron/dlami/base/ubuntu-24.04/latest/image_id",
             ),
         ] {

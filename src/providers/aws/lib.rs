@@ -31,7 +31,7 @@ pub mod question;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -45,13 +45,14 @@ use futures::FutureExt;
 use look::{Look, is_ending, is_over};
 use map::{Image, filter};
 use network::Subnet;
+use parking_lot::Mutex;
 use placement::Placement;
 use skyward_core::{
     Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, MachineRef, Market, Offer,
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
     provider::{BilledTime, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
-use skyward_provider_kit::{Cache, Connected, Kind};
+use skyward_provider_kit::{Cache, Connected, kind};
 use tokio::time::Instant;
 
 /// Name of this kind of provider.
@@ -97,53 +98,34 @@ const RECENT: usize = 8192;
 /// Script that asks for a spot instance's notice; IMDSv2 answers 404 while there is none.
 const NOTICE: &str = include_str!("notice.sh");
 
-/// What the registry knows of AWS.
-pub struct AwsKind;
-
-impl Kind for AwsKind {
-    const NAME: &'static str = KIND;
-    const CREDENTIALS: &'static [CredentialKey] = CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = ENDPOINTS;
-    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const FIXED: &'static [&'static str] = &["region", "regions", "excludeBurstable"];
-    type Settings = Settings;
-
-    fn connect(account: Account<Settings>) -> Connected {
-        connect(account)
-    }
-}
+/// AWS, for the registry.
+pub const AWS: kind::Cloud = kind::Cloud {
+    name: KIND,
+    credentials: CREDENTIALS,
+    endpoints: ENDPOINTS,
+    capabilities: &CAPABILITIES,
+    fixed: &["region", "regions", "excludeBurstable"],
+    schema: kind::settings_schema::<Settings>,
+    connect,
+};
 
 /// The client of an account; no call is made yet.
-pub fn connect(account: Account<Settings>) -> Connected {
-    let Account {
-        provider,
-        settings,
-        request_timeout,
-        credentials,
-        endpoints,
-        fence,
-        cluster: _,
-    } = account;
+pub fn connect(account: Account) -> Connected {
     for (has, lacks) in [
         ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
         ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
         ("AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"),
     ] {
-        if credentials.get(has).is_some() {
-            credentials.require(lacks)?;
+        if account.credentials.get(has).is_some() {
+            account.credentials.require(lacks)?;
         }
     }
-    let reach = config::reach(&settings, &credentials)?;
+    let settings = kind::settings_of(KIND, account.settings.clone())?;
+    let reach = config::reach(&settings, &account.credentials)?;
     Ok(Arc::new(Aws {
-        cloud: Cloud::new(
-            credentials,
-            endpoints,
-            reach.home().to_owned(),
-            request_timeout,
-            fence,
-        ),
-        provider,
-        settings,
+        provider: account.provider.clone(),
+        settings: account.settings.clone(),
+        cloud: Cloud::new(account, reach.home().to_owned()),
         reach,
         catalogue: Catalogue::default(),
         subnets: Cache::new(10 * Duration::from_secs(60), 256),
@@ -185,7 +167,7 @@ struct Aws {
     cloud: Cloud,
     /// Name of the Provider object, which machines are tagged with.
     provider: String,
-    settings: Settings,
+    settings: serde_json::Value,
     reach: Reach,
     catalogue: Catalogue,
     /// By region and given subnet.
@@ -320,13 +302,7 @@ impl Provider for Aws {
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
         let region = self.cloud.region(&machine.region).await?;
-        let not_shown = || {
-            if self.is_recent(&machine.mark.machine_uid) {
-                Deletion::InProgress
-            } else {
-                Deletion::Gone
-            }
-        };
+        let not_shown = || Deletion::gone_if(!self.is_recent(&machine.mark.machine_uid));
         if let Some(id) = &machine.id {
             // A look first: it tells the end, and spares the dearer call while it waits.
             return match self.look(machine).await? {
@@ -400,11 +376,7 @@ impl Provider for Aws {
             .await?;
         self.groups.forget(|(_, pool_uid, _)| *pool_uid == pool.pool_uid);
         self.templates.forget(|(_, name)| name.contains(&pool.pool_uid));
-        Ok(if left.is_empty() {
-            Deletion::Gone
-        } else {
-            Deletion::InProgress
-        })
+        Ok(Deletion::gone_if(left.is_empty()))
     }
 }
 

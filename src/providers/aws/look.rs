@@ -43,7 +43,7 @@ impl Aws {
         region: &Region,
         filters: Vec<Filter>,
     ) -> Result<Vec<Instance>, ProviderError> {
-        let pages = call(
+        let reservations = call(
             "list the instances",
             region
                 .ec2
@@ -51,13 +51,13 @@ impl Aws {
                 .set_filters(Some(filters))
                 .into_paginator()
                 .page_size(1000)
+                .items()
                 .send()
                 .try_collect(),
         )
         .await?;
-        Ok(pages
+        Ok(reservations
             .into_iter()
-            .flat_map(|page| page.reservations.unwrap_or_default())
             .flat_map(|reservation| reservation.instances.unwrap_or_default())
             .collect())
     }
@@ -135,11 +135,7 @@ impl Aws {
                     .and_then(|state| state.name())
                     .is_some_and(|state| *state == InstanceStateName::Terminated)
             });
-        Ok(if over {
-            Deletion::Gone
-        } else {
-            Deletion::InProgress
-        })
+        Ok(Deletion::gone_if(over))
     }
 
     /// Asks every region; one that fails fails all, since a part would read as the whole.

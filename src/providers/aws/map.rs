@@ -17,19 +17,18 @@ use aws_sdk_ec2::types::{
     SpotInstanceInterruptionBehavior, SpotOptionsRequest, Tag, TagSpecification,
     TargetCapacitySpecificationRequest, VolumeType,
 };
-use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use skyward_core::{
     Mark, Market, Order, ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
 };
 use skyward_provider_kit::{
-    cut, digest,
+    boot, cut, digest,
     marks::{self, Tags},
 };
 
 use crate::{
-    config::{Choice, ROOT},
+    config::{ROOT, Settings},
     network::Subnet,
 };
 
@@ -168,7 +167,7 @@ pub fn next_token(token: &str, refusals: u32) -> String {
 pub fn template(
     order: &Order,
     provider: &str,
-    choice: &Choice,
+    settings: &Settings,
     image: &Image,
     group: &str,
     public_address: bool,
@@ -203,14 +202,14 @@ pub fn template(
             .set_tags(Some(pool_tags(&order.mark, provider)))
             .build()
     };
-    let profile = choice.instance_profile.as_ref().map(|arn| {
+    let profile = settings.instance_profile_arn.as_ref().map(|arn| {
         LaunchTemplateIamInstanceProfileSpecificationRequest::builder()
             .arn(arn)
             .build()
     });
     let data = RequestLaunchTemplateData::builder()
         .image_id(&image.id)
-        .user_data(BASE64_STANDARD.encode(user_data))
+        .user_data(boot::base64(user_data))
         .network_interfaces(interface)
         .set_block_device_mappings(Some([vec![root], image.others.clone()].concat()))
         .metadata_options(metadata)
@@ -223,7 +222,7 @@ pub fn template(
         .build();
     let content = format!(
         "{}|{}|{disk}|{group}|{public_address}|{:?}|{user_data}",
-        image.id, image.root_device, choice.instance_profile
+        image.id, image.root_device, settings.instance_profile_arn
     );
     Template {
         name: format!("skyward-{}-{}", order.mark.pool_uid, digest(&content, 16)),
@@ -249,7 +248,13 @@ pub struct Fleet {
 }
 
 /// The fleet of an order, in these subnets.
-pub fn fleet(order: &Order, provider: &str, choice: &Choice, template: &str, subnets: &[&Subnet]) -> Fleet {
+pub fn fleet(
+    order: &Order,
+    provider: &str,
+    settings: &Settings,
+    template: &str,
+    subnets: &[&Subnet],
+) -> Fleet {
     let spot = order.market == Market::Spot;
     let price = order
         .max_hourly_cost
@@ -290,7 +295,7 @@ pub fn fleet(order: &Order, provider: &str, choice: &Choice, template: &str, sub
             .build(),
         spot: spot.then(|| {
             SpotOptionsRequest::builder()
-                .allocation_strategy(choice.strategy.into())
+                .allocation_strategy(settings.allocation_strategy.unwrap_or_default().into())
                 .instance_interruption_behavior(SpotInstanceInterruptionBehavior::Terminate)
                 .build()
         }),
@@ -303,7 +308,7 @@ pub fn fleet(order: &Order, provider: &str, choice: &Choice, template: &str, sub
             tagged(ResourceType::Fleet, pool_tags(&order.mark, provider)),
             tagged(
                 ResourceType::Instance,
-                machine_tags(order, provider, &choice.user),
+                machine_tags(order, provider, settings.user()),
             ),
         ],
     }
@@ -369,7 +374,7 @@ fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
         .or_else(|| instance.state_transition_reason())
         .filter(|said| !said.is_empty())
         .unwrap_or("AWS gives no reason");
-    let failed = |kind, message: String| ProviderPhase::Failed(Failure { kind, message });
+    let failed = ProviderPhase::failed;
     let ended = || match code {
         "Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown" => failed(
             FailureKind::Reclaimed,
@@ -404,9 +409,7 @@ fn phase(instance: &Instance, reachable: bool) -> ProviderPhase {
     match state {
         Some(InstanceStateName::Pending) | None => ProviderPhase::Starting(None),
         Some(InstanceStateName::Running) if reachable => ProviderPhase::Running,
-        Some(InstanceStateName::Running) => {
-            ProviderPhase::Starting(Some("it waits for its address".to_owned()))
-        }
+        Some(InstanceStateName::Running) => ProviderPhase::starting("it waits for its address"),
         // Ordered by us, or by somebody else: the end is the same.
         Some(InstanceStateName::ShuttingDown)
             if code.is_empty() || code == "Client.UserInitiatedShutdown" =>

@@ -35,21 +35,18 @@ pub async fn subnets(region: &Region, given: Option<&str>) -> Result<Vec<Subnet>
         Some(id) => vec![filter("subnet-id", &[id])],
         None => vec![filter("vpc-id", &[&default_vpc(region).await?])],
     };
-    let pages = call(
+    let all = call(
         "list the subnets",
         region
             .ec2
             .describe_subnets()
             .set_filters(Some(filters))
             .into_paginator()
+            .items()
             .send()
             .try_collect(),
     )
     .await?;
-    let all: Vec<_> = pages
-        .into_iter()
-        .flat_map(|page| page.subnets.unwrap_or_default())
-        .collect();
     // In a default VPC only the subnets that AWS made: others may have no route to the internet.
     let default_only = given.is_none() && all.iter().any(|subnet| subnet.default_for_az() == Some(true));
     let mut found: Vec<Subnet> = all
@@ -201,13 +198,17 @@ async fn open(region: &Region, id: &str) -> Result<(), ProviderError> {
                 .send(),
         )
         .await;
-        match opened {
-            Ok(_) => {}
-            Err(error) if error.kind == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
+        there(opened)?;
     }
     Ok(())
+}
+
+/// A resource that exists already needs not be made.
+pub(crate) fn there<T>(made: Result<T, ProviderError>) -> Result<(), ProviderError> {
+    match made {
+        Err(error) if error.kind != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Everything of ours in a region that is not a machine.
@@ -233,6 +234,7 @@ pub async fn leftovers(
             .describe_security_groups()
             .set_filters(Some(filters.clone()))
             .into_paginator()
+            .items()
             .send()
             .try_collect(),
     );
@@ -243,17 +245,16 @@ pub async fn leftovers(
             .describe_launch_templates()
             .set_filters(Some(filters))
             .into_paginator()
+            .items()
             .send()
             .try_collect(),
     );
     let (groups, templates) = futures::try_join!(groups, templates)?;
     let groups = groups
         .into_iter()
-        .flat_map(|page| page.security_groups.unwrap_or_default())
         .filter_map(|group| leftover(GROUP, group.group_id.clone(), group.tags()));
     let templates = templates
         .into_iter()
-        .flat_map(|page| page.launch_templates.unwrap_or_default())
         .filter_map(|template| leftover(TEMPLATE, template.launch_template_id.clone(), template.tags()));
     let mut all: Vec<Leftover> = groups.chain(templates).collect();
     all.sort();

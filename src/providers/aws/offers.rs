@@ -11,6 +11,7 @@ use skyward_core::{
     accelerator::{self, FormFactor},
     offer::{Accelerators, Architecture, Availability, Offer},
 };
+use skyward_provider_kit::dns_label;
 
 /// What its image must bring along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +68,7 @@ pub fn kind(info: &InstanceTypeInfo) -> Option<Kind> {
         .supported_architectures()
         .iter()
         .find_map(|supported| match supported {
-            ArchitectureType::X8664 => Some(Architecture::X86_64),
+            ArchitectureType::X8664 => Some(Architecture::Amd64),
             ArchitectureType::Arm64 => Some(Architecture::Arm64),
             _ => None,
         })?;
@@ -215,7 +216,7 @@ pub fn offers(
                 .min()
                 .filter(|_| kind.spot);
             (on_demand.is_some() || spot.is_some()).then(|| Offer {
-                id: id(region, &kind.name),
+                id: dns_label(&format!("{region}-{}", kind.name)),
                 instance_type: kind.name.clone(),
                 region: region.to_owned(),
                 accelerators: kind.accelerators.clone(),
@@ -234,18 +235,6 @@ pub fn offers(
         .collect();
     all.sort_by(|a, b| a.id.cmp(&b.id));
     all
-}
-
-/// Region and type as a DNS label.
-fn id(region: &str, name: &str) -> String {
-    format!("{region}-{name}")
-        .to_ascii_lowercase()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .take(63)
-        .collect::<String>()
-        .trim_end_matches('-')
-        .to_owned()
 }
 
 #[cfg(test)]

@@ -2,29 +2,26 @@
 //! machine. New resources are tagged in the call that makes them, so that the sweep finds
 //! everything that a crash between two steps leaves.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use aws_sdk_ec2::{
     config::retry::RetryConfig,
     types::{FleetType, ResourceType, TagSpecification},
 };
+use parking_lot::Mutex;
 use skyward_core::{ErrorKind, Order, ProviderError};
-use skyward_provider_kit::{boot, http::Effect};
+use skyward_provider_kit::{boot, http::Effect, kind::overridden};
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    Aws, RECENT, SETTLE,
+    Aws, KIND, RECENT, SETTLE,
     cloud::{Region, call},
-    config::{self, Choice},
+    config::Settings,
     errors::{fleet_error, provider_error},
     images,
     look::{is_ending, is_over},
     map::{self, Template},
-    network::{self, Subnet},
+    network::{self, Subnet, there},
 };
 
 /// An order at EC2: where that is, if not at its own address, and the token.
@@ -59,7 +56,7 @@ enum Asking {
 /// The parts that an order is started from.
 pub(crate) struct Prepared {
     pub(crate) region: Region,
-    choice: Choice,
+    settings: Settings,
     template: Template,
     pub(crate) subnets: Vec<Subnet>,
 }
@@ -67,14 +64,14 @@ pub(crate) struct Prepared {
 impl Aws {
     /// Everything that an order needs besides its machine.
     pub(crate) async fn prepare(&self, order: &Order) -> Result<Prepared, ProviderError> {
-        let choice = config::choice(&self.settings, &order.overrides)?;
+        let settings: Settings = overridden(KIND, &self.settings, &order.overrides)?;
         let region = self.cloud.region(&order.region).await?;
         let name = region.name.to_string();
         let (kind, zones, subnets) = futures::try_join!(
             self.catalogue.kind(&region, &order.instance_type),
             self.catalogue.zones(&region),
-            self.subnets.get((name.clone(), choice.subnet.clone()), || {
-                network::subnets(&region, choice.subnet.as_deref())
+            self.subnets.get((name.clone(), settings.subnet_id.clone()), || {
+                network::subnets(&region, settings.subnet_id.as_deref())
             }),
         )?;
         let carried = zones.get(&order.instance_type);
@@ -97,22 +94,22 @@ impl Aws {
                 },
             ));
         };
-        let image_key = choice
+        let image_key = settings
             .ami
             .clone()
-            .unwrap_or_else(|| images::parameter(&choice.ubuntu, &kind));
+            .unwrap_or_else(|| images::parameter(settings.ubuntu(), &kind));
         let (image, group) = futures::try_join!(
             self.images.get((name.clone(), image_key), || images::image(
-                &region, &choice, &kind
+                &region, &settings, &kind
             )),
-            self.group(&region, order, &choice, &subnet.vpc),
+            self.group(&region, order, &settings, &subnet.vpc),
         )?;
-        let user_data = boot::cloud_config(&choice.user, order);
+        let user_data = boot::cloud_config(settings.user(), order);
         let user_data = boot::at_most(USER_DATA, "EC2", user_data)?;
         let template = map::template(
             order,
             &self.provider,
-            &choice,
+            &settings,
             &image,
             &group,
             subnet.public,
@@ -120,7 +117,7 @@ impl Aws {
         );
         Ok(Prepared {
             region,
-            choice,
+            settings,
             template,
             subnets,
         })
@@ -130,10 +127,10 @@ impl Aws {
         &self,
         region: &Region,
         order: &Order,
-        choice: &Choice,
+        settings: &Settings,
         vpc: &str,
     ) -> Result<String, ProviderError> {
-        if let Some(given) = &choice.security_group {
+        if let Some(given) = &settings.security_group_id {
             return Ok(given.clone());
         }
         let key = (
@@ -169,11 +166,7 @@ impl Aws {
                         .send(),
                 )
                 .await;
-                match made {
-                    Ok(_) => Ok(()),
-                    Err(error) if error.kind == ErrorKind::AlreadyExists => Ok(()),
-                    Err(error) => Err(error),
-                }
+                there(made)
             })
             .await
             .map(drop)
@@ -188,7 +181,7 @@ impl Aws {
     ) -> Result<(String, Option<String>), ProviderError> {
         let Prepared {
             region,
-            choice,
+            settings,
             template,
             subnets,
         } = prepared;
@@ -208,25 +201,19 @@ impl Aws {
             ));
         }
         self.template(order, prepared).await?;
-        let fleet = map::fleet(order, &self.provider, choice, &template.name, &subnets);
+        let fleet = map::fleet(order, &self.provider, settings, &template.name, &subnets);
         let asked = (self.cloud.endpoint("aws-ec2", &region.name), fleet.token.clone());
-        for _ in 1..TOKENS {
+        for _ in 0..TOKENS {
             match self.ask(order, region, &fleet, &asked, &subnets).await? {
                 Asking::Started(id, zone) => return Ok((id, zone)),
                 Asking::Spent => note_refusal(asked.clone()),
             }
         }
-        match self.ask(order, region, &fleet, &asked, &subnets).await? {
-            Asking::Started(id, zone) => Ok((id, zone)),
-            Asking::Spent => {
-                note_refusal(asked);
-                Err(ProviderError::new(
-                    ErrorKind::Transient,
-                    "create the instance",
-                    "AWS answered with an instance that has ended, of an earlier order",
-                ))
-            }
-        }
+        Err(ProviderError::new(
+            ErrorKind::Transient,
+            "create the instance",
+            "AWS answered with an instance that has ended, of an earlier order",
+        ))
     }
 
     /// Sends an order with the token that is next.
@@ -348,7 +335,7 @@ impl Aws {
     /// Whether AWS has said for so long that an order with this token was another one that it
     /// would show its machine by now.
     fn is_certain(&self, asked: &Asked) -> bool {
-        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doubts = self.doubts.lock();
         if doubts.len() >= RECENT {
             doubts.retain(|_, since| since.elapsed() < SETTLE);
         }
@@ -364,7 +351,7 @@ impl Aws {
 
 /// The token of an order, or the next one after the tokens that were refused.
 fn unused(asked: &Asked) -> String {
-    let refusals = REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let refusals = REFUSALS.lock();
     match refusals.get(asked) {
         Some(times) => map::next_token(&asked.1, *times),
         None => asked.1.clone(),
@@ -373,7 +360,7 @@ fn unused(asked: &Asked) -> String {
 
 /// The answer to an order came, and nothing was started.
 fn note_refusal(asked: Asked) {
-    let mut refusals = REFUSALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut refusals = REFUSALS.lock();
     if refusals.len() >= RECENT {
         refusals.clear();
     }

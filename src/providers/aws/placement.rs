@@ -6,13 +6,9 @@
 //! Kept in this process only: two leaders at once could choose two zones, between which machines
 //! still reach each other (one VPC, one security group).
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, time::Duration};
 
+use parking_lot::Mutex;
 use skyward_core::{ErrorKind, ProviderError, error::ErrorClass};
 use tokio::{sync::watch, time::Instant};
 
@@ -102,7 +98,7 @@ impl Placement {
     }
 
     fn turn(&self, key: &Key, now: Instant) -> Turn {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         match pools.get(key) {
             Some(Place::Chosen(zone, since)) if now.saturating_duration_since(*since) < BELIEVED => {
                 return Turn::In(zone.clone());
@@ -125,7 +121,7 @@ impl Placement {
     }
 
     fn settle(&self, key: Key, zone: Option<String>) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         match zone {
             Some(zone) => pools.insert(key, Place::Chosen(zone, Instant::now())),
             None => pools.remove(&key),
@@ -134,7 +130,7 @@ impl Placement {
 
     /// Forgets where a Pool is.
     pub fn forget(&self, key: &Key) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         if matches!(pools.get(key), Some(Place::Chosen(..))) {
             pools.remove(key);
         }
@@ -174,7 +170,7 @@ mod tests {
         asked: &Mutex<Vec<Option<String>>>,
         zone: Option<String>,
     ) -> Result<((), Option<String>), ProviderError> {
-        asked.lock().unwrap().push(zone.clone());
+        asked.lock().push(zone.clone());
         everybody_else().await;
         Ok(((), zone.or(Some("b".to_owned()))))
     }
@@ -190,7 +186,7 @@ mod tests {
         };
         let orders = (0..5).map(|_| placement.place(key(), existing, |zone| start(&asked, zone)));
         assert!(join_all(orders).await.iter().all(Result::is_ok));
-        let asked = asked.into_inner().unwrap();
+        let asked = asked.into_inner();
         assert_eq!(asked.iter().filter(|zone| zone.is_none()).count(), 1);
         assert_eq!(
             asked.iter().filter(|zone| zone.as_deref() == Some("b")).count(),
@@ -208,7 +204,7 @@ mod tests {
             .place(key(), existing, |zone| start(&asked, zone))
             .await
             .unwrap();
-        assert_eq!(asked.into_inner().unwrap(), [Some("c".to_owned())]);
+        assert_eq!(asked.into_inner(), [Some("c".to_owned())]);
     }
 
     #[test]
@@ -249,7 +245,7 @@ mod tests {
         assert!(futures::poll!(&mut second).is_pending());
         drop(first);
         second.await.unwrap();
-        assert_eq!(asked.into_inner().unwrap(), [None, None]);
+        assert_eq!(asked.into_inner(), [None, None]);
     }
 
     #[tokio::test]

@@ -2,8 +2,8 @@
 //! and the host keys read from their logs. Decides nothing.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +18,7 @@ use kube::{
         watcher,
     },
 };
+use parking_lot::Mutex;
 use skyward_api::labels;
 use tokio::{sync::broadcast, task::AbortHandle};
 use tracing::{debug, warn};
@@ -34,40 +35,12 @@ const KEY_PATIENCE: Duration = Duration::from_secs(30);
 /// The host key stands in the first lines; a log is never read further.
 const LOG_HEAD: i64 = 16 * 1024;
 
-/// The cluster, not watched until the first provider needs it.
-pub struct Cluster {
-    client: Client,
-    options: Options,
-    started: OnceLock<Arc<Started>>,
-}
-
-impl Cluster {
-    /// A cluster that is not watched yet.
-    pub fn new(client: Client, options: Options) -> Self {
-        Self {
-            client,
-            options,
-            started: OnceLock::new(),
-        }
-    }
-
-    /// The options of every provider.
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// The watched cluster. Needs a tokio runtime.
-    pub fn started(&self) -> Arc<Started> {
-        self.started
-            .get_or_init(|| Arc::new(Started::new(self.client.clone(), self.options.clone())))
-            .clone()
-    }
-}
-
 /// The cluster and the watches of our Pods, which end when this is dropped.
-pub struct Started {
-    client: Client,
-    options: Options,
+pub struct Cluster {
+    /// Client of the API server.
+    pub client: Client,
+    /// The options of every provider.
+    pub options: Options,
     watched: Vec<Watched>,
     changed: broadcast::Sender<(String, String)>,
 }
@@ -82,36 +55,7 @@ struct Watched {
 }
 
 /// Host keys by the UID of their Pod; a key stays for the life of the Pod.
-#[derive(Default)]
-struct HostKeys(Mutex<HashMap<String, String>>);
-
-impl HostKeys {
-    fn get(&self, uid: &str) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(uid)
-            .cloned()
-    }
-
-    fn set(&self, uid: &str, key: &str) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(uid.to_owned(), key.to_owned());
-    }
-
-    fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-    }
-
-    fn keep_only(&self, uids: &dyn Fn(&str) -> bool) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|uid, _| uids(uid));
-    }
-}
+type HostKeys = Mutex<HashMap<String, String>>;
 
 /// The state of a machine's host key.
 pub enum HostKey {
@@ -129,8 +73,9 @@ impl Drop for Watched {
     }
 }
 
-impl Started {
-    fn new(client: Client, options: Options) -> Self {
+impl Cluster {
+    /// Begins the watches. Needs a tokio runtime.
+    pub fn start(client: Client, options: Options) -> Arc<Self> {
         let (changed, _) = broadcast::channel(CHANGES);
         let begin = |api: Api<Pod>| {
             let (pods, writer) = reflector::store();
@@ -146,22 +91,12 @@ impl Started {
             }
         };
         let watched = options.pods(&client, None).into_iter().map(begin).collect();
-        Self {
+        Arc::new(Self {
             client,
             options,
             watched,
             changed,
-        }
-    }
-
-    /// Client of the API server.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// The options of every provider.
-    pub fn options(&self) -> &Options {
-        &self.options
+        })
     }
 
     /// The watch of that namespace, if there is one.
@@ -190,7 +125,8 @@ impl Started {
 
     /// The host key if it was read before.
     pub fn known_host_key(&self, pod: &Pod) -> Option<String> {
-        self.host_keys(pod)?.get(pod.metadata.uid.as_deref()?)
+        let uid = pod.metadata.uid.as_deref()?;
+        self.host_keys(pod)?.lock().get(uid).cloned()
     }
 
     /// The host key, read from the log at the first call.
@@ -198,12 +134,12 @@ impl Started {
         let (Some(uid), Some(host_keys)) = (pod.metadata.uid.as_deref(), self.host_keys(pod)) else {
             return HostKey::NotYet;
         };
-        if let Some(key) = host_keys.get(uid) {
+        if let Some(key) = self.known_host_key(pod) {
             return HostKey::Known(key);
         }
         match tokio::time::timeout(KEY_DEADLINE, self.read_host_key(pod)).await {
             Ok(Ok(Some(key))) => {
-                host_keys.set(uid, &key);
+                host_keys.lock().insert(uid.to_owned(), key.clone());
                 return HostKey::Known(key);
             }
             Ok(Ok(None)) | Err(_) => {}
@@ -313,7 +249,7 @@ async fn watch(
             watcher::Event::Apply(pod) => tell(pod),
             watcher::Event::Delete(pod) => {
                 if let Some(uid) = pod.metadata.uid.as_deref() {
-                    host_keys.forget(uid);
+                    host_keys.lock().remove(uid);
                 }
                 tell(pod);
             }
@@ -322,9 +258,8 @@ async fn watch(
                 for pod in before.iter().flatten().chain(&now) {
                     tell(pod);
                 }
-                let uids: std::collections::HashSet<String> =
-                    now.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
-                host_keys.keep_only(&|uid| uids.contains(uid));
+                let uids: HashSet<&String> = now.iter().filter_map(|pod| pod.metadata.uid.as_ref()).collect();
+                host_keys.lock().retain(|uid, _| uids.contains(uid));
             }
             watcher::Event::Init | watcher::Event::InitApply(_) => {}
         }

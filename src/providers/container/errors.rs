@@ -86,72 +86,42 @@ fn judge(effect: Effect, status: &Status) -> (ErrorKind, Option<&'static str>) {
 }
 
 fn forbidden(said: &str) -> (ErrorKind, Option<&'static str>) {
-    if said.contains("exceeded quota") {
+    let has = |sign: &str| said.contains(sign);
+    if has("exceeded quota") {
         return (
             ErrorKind::Quota(said.to_owned()),
             Some("Raise the namespace's ResourceQuota, or ask for fewer or smaller machines in the Pool"),
         );
     }
+    // The default account of a new namespace appears a moment after it.
+    let new = has("error looking up service account") && has("\"default\" not found");
     // Quotas on resources demand that each Pod names its amounts.
-    if said.contains("failed quota") && said.contains("must specify") {
-        return (
-            ErrorKind::InvalidOrder,
-            Some("Set cpu and memory in the Pool, or resources in the Provider's container settings"),
-        );
-    }
-    if said.contains("violates PodSecurity") {
-        return (
-            ErrorKind::InvalidOrder,
-            Some(
-                "Set container.securityProfile: Restricted in the Provider, or admit such Pods by the namespace's label pod-security.kubernetes.io/enforce",
-            ),
-        );
-    }
-    if said.contains("error looking up service account") {
-        // The default account of a new namespace appears a moment after it.
-        return if said.contains("\"default\" not found") {
-            (ErrorKind::Transient, None)
-        } else {
-            (
-                ErrorKind::InvalidOrder,
-                Some(
-                    "Create the service account in the Pool's namespace, or correct container.serviceAccountName of the Provider",
-                ),
-            )
-        };
-    }
-    if said.contains("no RuntimeClass") || said.contains("RuntimeClass") && said.contains("not found") {
-        return (
-            ErrorKind::InvalidOrder,
-            Some("Create the RuntimeClass, or correct container.runtimeClassName of the Provider"),
-        );
-    }
-    // Such as: maximum memory usage per Container is 1Gi, but limit is 2Gi
-    if (said.contains("maximum ") || said.contains("minimum ")) && said.contains(" usage per ")
-        || said.contains("limit to request ratio")
-    {
-        return (
-            ErrorKind::InvalidOrder,
-            Some(
-                "Ask for amounts in the Pool that the namespace's LimitRange admits, or change the LimitRange",
-            ),
-        );
-    }
-    if said.contains("admission webhook") || said.contains("ValidatingAdmissionPolicy") {
-        return (
-            ErrorKind::InvalidOrder,
-            Some("A policy of this cluster refuses such Pods"),
-        );
-    }
-    if said.contains(" cannot ") && said.contains("User ") {
+    let remedy = if has("failed quota") && has("must specify") {
+        "Set cpu and memory in the Pool, or resources in the Provider's container settings"
+    } else if has("violates PodSecurity") {
+        "Set container.securityProfile: Restricted in the Provider, or admit such Pods by the namespace's label pod-security.kubernetes.io/enforce"
+    } else if new {
+        return (ErrorKind::Transient, None);
+    } else if has("error looking up service account") {
+        "Create the service account in the Pool's namespace, or correct container.serviceAccountName of the Provider"
+    } else if has("no RuntimeClass") || has("RuntimeClass") && has("not found") {
+        "Create the RuntimeClass, or correct container.runtimeClassName of the Provider"
+    } else if (has("maximum ") || has("minimum ")) && has(" usage per ") || has("limit to request ratio") {
+        // Such as: maximum memory usage per Container is 1Gi, but limit is 2Gi
+        "Ask for amounts in the Pool that the namespace's LimitRange admits, or change the LimitRange"
+    } else if has("admission webhook") || has("ValidatingAdmissionPolicy") {
+        "A policy of this cluster refuses such Pods"
+    } else if has(" cannot ") && has("User ") {
         return (
             ErrorKind::Permission,
             Some(
                 "The operator's role lacks this right; reinstall its RBAC, with the namespace among the chart's namespaces and rbac.container left on",
             ),
         );
-    }
-    (ErrorKind::InvalidOrder, None)
+    } else {
+        return (ErrorKind::InvalidOrder, None);
+    };
+    (ErrorKind::InvalidOrder, Some(remedy))
 }
 
 #[cfg(test)]

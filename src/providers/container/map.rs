@@ -12,7 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use kube::api::ObjectMeta;
-use skyward_api::labels;
+use skyward_api::{labels, shared::Size};
 use skyward_core::{ErrorKind, Order, ProviderError, order::Mark};
 
 use super::{
@@ -238,7 +238,7 @@ fn container_rights(rights: Rights) -> SecurityContext {
 /// The Pool's amounts, else the Provider's defaults. Requested memory is a limit too; a default
 /// limit below the request gives way.
 fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
-    let size = |size: &skyward_api::shared::Size| size.0.clone();
+    let size = |size: &Option<Size>| size.as_ref().map(|size| size.0.clone());
     let mut requests: BTreeMap<&str, String> = BTreeMap::new();
     let mut limits: BTreeMap<&str, String> = BTreeMap::new();
     let cpus = |amounts: &skyward_api::provider::Amounts| amounts.cpu.map(|amount| amount.to_string());
@@ -252,31 +252,13 @@ fn resources(order: &Order, settings: &Settings) -> ResourceRequirements {
         requests.insert("memory", asked.clone());
         limits.insert("memory", asked);
     } else {
-        requests.extend(
-            settings
-                .requests
-                .memory
-                .as_ref()
-                .map(|amount| ("memory", size(amount))),
-        );
-        limits.extend(
-            settings
-                .limits
-                .memory
-                .as_ref()
-                .map(|amount| ("memory", size(amount))),
-        );
+        requests.extend(size(&settings.requests.memory).map(|amount| ("memory", amount)));
+        limits.extend(size(&settings.limits.memory).map(|amount| ("memory", amount)));
     }
     let disk = order.disk_bytes.map(|bytes| bytes.to_string());
-    let disk = disk.or_else(|| settings.requests.ephemeral_storage.as_ref().map(size));
+    let disk = disk.or_else(|| size(&settings.requests.ephemeral_storage));
     requests.extend(disk.map(|amount| ("ephemeral-storage", amount)));
-    limits.extend(
-        settings
-            .limits
-            .ephemeral_storage
-            .as_ref()
-            .map(|amount| ("ephemeral-storage", size(amount))),
-    );
+    limits.extend(size(&settings.limits.ephemeral_storage).map(|amount| ("ephemeral-storage", amount)));
     for (name, limit) in &mut limits {
         if let Some(asked) = requests.get(name)
             && quantity::parse(asked) > quantity::parse(limit)

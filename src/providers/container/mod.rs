@@ -99,7 +99,7 @@ impl Options {
 
 /// The client of a Provider object of this kind.
 pub fn connect(
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     object: &skyward_api::Provider,
 ) -> Result<Arc<dyn Provider>, ProviderError> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -111,9 +111,9 @@ pub fn connect(
         ));
     };
     Ok(Arc::new(Container {
-        cluster: cluster.started(),
+        cluster: cluster.clone(),
         provider_label: config::label_value(name),
-        settings: config::resolve(spec, cluster.options()),
+        settings: config::resolve(spec, &cluster.options),
     }))
 }
 
@@ -133,7 +133,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 
 /// Pods of this cluster as machines, as one Provider object wants them.
 struct Container {
-    cluster: Arc<cluster::Started>,
+    cluster: Arc<Cluster>,
     /// Label of the Provider object on its Pods.
     provider_label: String,
     /// Settings that contradict each other stop orders; machines that exist must still be
@@ -141,8 +141,16 @@ struct Container {
     settings: Result<Settings, ProviderError>,
 }
 
-/// One call, with its deadline and its error mapped.
+/// One call that may be repeated, with its deadline and its error mapped.
 async fn call<T>(
+    operation: &'static str,
+    answer: impl Future<Output = Result<T, kube::Error>> + Send,
+) -> Result<T, ProviderError> {
+    call_with(operation, Effect::Repeatable, answer).await
+}
+
+/// The same for any call.
+async fn call_with<T>(
     operation: &'static str,
     effect: Effect,
     answer: impl Future<Output = Result<T, kube::Error>> + Send,
@@ -166,19 +174,14 @@ impl Container {
     }
 
     fn pods(&self, namespace: &str) -> Api<Pod> {
-        Api::namespaced(self.cluster.client().clone(), namespace)
+        Api::namespaced(self.cluster.client.clone(), namespace)
     }
 
     /// The Pod as the API server has it now.
     async fn look(&self, machine: &MachineRef) -> Result<Option<Pod>, ProviderError> {
         let namespace = &machine.mark.namespace;
         let pods = self.pods(namespace);
-        let looked = call(
-            "look at the Pod",
-            Effect::Repeatable,
-            pods.get_opt(&machine.mark.machine),
-        )
-        .await;
+        let looked = call("look at the Pod", pods.get_opt(&machine.mark.machine)).await;
         match looked {
             Err(error) if self.goes(namespace, &error).await => Ok(None),
             looked => looked,
@@ -192,13 +195,8 @@ impl Container {
         if refused.kind != ErrorKind::Permission {
             return false;
         }
-        let namespaces: Api<Namespace> = Api::all(self.cluster.client().clone());
-        let found = call(
-            "look at the namespace",
-            Effect::Repeatable,
-            namespaces.get_metadata_opt(namespace),
-        )
-        .await;
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
+        let found = call("look at the namespace", namespaces.get_metadata_opt(namespace)).await;
         match found {
             Ok(found) => found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()),
             Err(error) => {
@@ -210,11 +208,11 @@ impl Container {
 
     /// The machines whose Pods a list shows, to its last page.
     async fn machines(&self, pods: &Api<Pod>, selector: &str) -> Result<Vec<ProviderMachine>, ProviderError> {
-        let network = self.cluster.options().pod_network;
+        let network = self.cluster.options.pod_network;
         let mut machines = Vec::new();
         let mut parameters = ListParams::default().labels(selector).limit(PAGE);
         loop {
-            let page = call("list the Pods", Effect::Repeatable, pods.list(&parameters)).await?;
+            let page = call("list the Pods", pods.list(&parameters)).await?;
             machines.extend(page.items.iter().filter_map(|pod| {
                 state::machine(pod, self.user(), network, self.cluster.known_host_key(pod))
             }));
@@ -227,8 +225,7 @@ impl Container {
 
     /// The machine of a Pod, with its host key once that is known.
     async fn machine(&self, pod: &Pod) -> Option<ProviderMachine> {
-        let options = self.cluster.options();
-        let mut machine = state::machine(pod, self.user(), options.pod_network, None)?;
+        let mut machine = state::machine(pod, self.user(), self.cluster.options.pod_network, None)?;
         if machine.phase == ProviderPhase::Running {
             match self.cluster.host_key(pod).await {
                 cluster::HostKey::Known(key) => machine.host_key = Some(key),
@@ -243,14 +240,9 @@ impl Container {
 
     /// Refuses an order whose Pod could never pull its image; a failed look does not refuse it.
     async fn check_pull_secrets(&self, settings: &Settings, namespace: &str) -> Result<(), ProviderError> {
-        let secrets: Api<Secret> = Api::namespaced(self.cluster.client().clone(), namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), namespace);
         for (name, _) in settings.pull_secrets.iter().filter(|(_, optional)| !optional) {
-            let found = call(
-                "look at the pull Secret",
-                Effect::Repeatable,
-                secrets.get_metadata_opt(name),
-            )
-            .await;
+            let found = call("look at the pull Secret", secrets.get_metadata_opt(name)).await;
             if matches!(found, Ok(None)) {
                 return Err(ProviderError::new(
                     ErrorKind::InvalidOrder,
@@ -286,10 +278,9 @@ impl Provider for Container {
     }
 
     async fn account(&self) -> Result<String, ProviderError> {
-        let namespaces: Api<Namespace> = Api::all(self.cluster.client().clone());
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         let system = call(
             "read the kube-system namespace",
-            Effect::Repeatable,
             namespaces.get_metadata("kube-system"),
         )
         .await?;
@@ -304,14 +295,9 @@ impl Provider for Container {
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         let settings = self.settings()?;
-        let nodes: Api<Node> = Api::all(self.cluster.client().clone());
+        let nodes: Api<Node> = Api::all(self.cluster.client.clone());
         // The API server's cache is good enough for what changes this slowly.
-        let list = call(
-            "list the nodes",
-            Effect::Repeatable,
-            nodes.list(&ListParams::default().match_any()),
-        )
-        .await?;
+        let list = call("list the nodes", nodes.list(&ListParams::default().match_any())).await?;
         Ok(offers::offers(&list.items, settings))
     }
 
@@ -324,16 +310,11 @@ impl Provider for Container {
             field_manager: Some(labels::MANAGER.to_owned()),
             ..PostParams::default()
         };
-        let made = call("create the Pod", Effect::Creates, pods.create(&parameters, &pod)).await;
+        let made = call_with("create the Pod", Effect::Creates, pods.create(&parameters, &pod)).await;
         let pod = match made {
             Ok(pod) => pod,
             Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                let there = call(
-                    "look at the Pod",
-                    Effect::Repeatable,
-                    pods.get_opt(&order.mark.machine),
-                )
-                .await?;
+                let there = call("look at the Pod", pods.get_opt(&order.mark.machine)).await?;
                 match there {
                     Some(pod) if is_machine(&pod, &order.mark.machine_uid, &order.mark.cluster) => pod,
                     Some(_) => {
@@ -402,9 +383,9 @@ impl Provider for Container {
         if let Some(uid) = &scope.pool_uid {
             selector = format!("{selector},{}={uid}", labels::POOL_UID);
         }
-        let (client, namespace) = (self.cluster.client(), scope.namespace.as_deref());
+        let (client, namespace) = (&self.cluster.client, scope.namespace.as_deref());
         let mut machines = Vec::new();
-        for pods in self.cluster.options().pods(client, namespace) {
+        for pods in self.cluster.options.pods(client, namespace) {
             match (self.machines(&pods, &selector).await, pods.namespace()) {
                 (Ok(found), _) => machines.extend(found),
                 (Err(error), Some(namespace)) if self.goes(namespace, &error).await => {}
@@ -415,7 +396,7 @@ impl Provider for Container {
     }
 
     fn namespaces(&self) -> &[String] {
-        &self.cluster.options().namespaces
+        &self.cluster.options.namespaces
     }
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
@@ -443,13 +424,7 @@ impl Provider for Container {
             }),
             ..DeleteParams::default()
         };
-        match call(
-            "delete the Pod",
-            Effect::Repeatable,
-            pods.delete(&machine.mark.machine, &exactly),
-        )
-        .await
-        {
+        match call("delete the Pod", pods.delete(&machine.mark.machine, &exactly)).await {
             Ok(_) => {}
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(Deletion::Gone),
             // Another Pod took the name: the next look says so.

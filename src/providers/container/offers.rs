@@ -134,7 +134,7 @@ pub fn offers(nodes: &[Node], settings: &Settings) -> Vec<Offer> {
 
 fn offer(group: &Group, seen: &Seen) -> Option<Offer> {
     let architecture = match group.architecture.as_str() {
-        "amd64" => Architecture::X86_64,
+        "amd64" => Architecture::Amd64,
         "arm64" => Architecture::Arm64,
         _ => return None,
     };

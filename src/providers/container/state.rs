@@ -7,6 +7,7 @@ use skyward_core::{
     ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, Failure, FailureKind, Rental},
 };
+use skyward_provider_kit::mentions;
 
 use super::{MACHINE, PodNetwork, SSH_PORT, map};
 
@@ -153,14 +154,17 @@ fn starting(conditions: &[PodCondition]) -> Option<String> {
 fn rejected(reason: &str, said: &str) -> ProviderPhase {
     match reason {
         // The kubelet rejected the Pod: the scheduler's view was too old.
-        "UnexpectedAdmissionError" | "NodeAffinity" | "NodeName" | "NodePorts" | "OutOfPods" => failed(
-            FailureKind::NoRoom,
-            format!("the node refused the Pod ({reason}): {said}"),
-        ),
-        _ if reason.starts_with("OutOf") => failed(
-            FailureKind::NoRoom,
-            format!("the node refused the Pod ({reason}): {said}"),
-        ),
+        _ if reason.starts_with("OutOf")
+            || matches!(
+                reason,
+                "UnexpectedAdmissionError" | "NodeAffinity" | "NodeName" | "NodePorts"
+            ) =>
+        {
+            failed(
+                FailureKind::NoRoom,
+                format!("the node refused the Pod ({reason}): {said}"),
+            )
+        }
         // Not a loss: another try would be rejected as well.
         "AppArmor" | "SysctlForbidden" | "PodOSSelectorNodeLabelDoesNotMatch" | "PodOSNotSupported" => {
             failed(
@@ -233,9 +237,9 @@ fn waiting_phase(waiting: &ContainerStateWaiting, container: &ContainerStatus) -
         "ErrImagePull" | "RegistryUnavailable" if definite(said) => {
             failed(FailureKind::ImagePull, cannot_pull(image, said))
         }
-        "ErrImagePull" | "RegistryUnavailable" => ProviderPhase::Starting(Some(format!(
-            "the first try to pull image \"{image}\" failed: {said}"
-        ))),
+        "ErrImagePull" | "RegistryUnavailable" => {
+            ProviderPhase::starting(format!("the first try to pull image \"{image}\" failed: {said}"))
+        }
         "CreateContainerConfigError" => failed(
             FailureKind::Other,
             format!("the container cannot be configured: {said}. Correct the Provider's container settings"),
@@ -243,50 +247,35 @@ fn waiting_phase(waiting: &ContainerStateWaiting, container: &ContainerStatus) -
         "CreateContainerError" | "RunContainerError" | "PostStartHookError" => {
             failed(FailureKind::UnusableImage, cannot_start(said))
         }
-        "ContainerCreating" | "PodInitializing" | "" => {
-            ProviderPhase::Starting(Some("its container is created".to_owned()))
-        }
-        other => ProviderPhase::Starting(Some(if said.is_empty() {
-            format!("its container waits ({other})")
-        } else {
-            format!("its container waits ({other}): {said}")
-        })),
+        "ContainerCreating" | "PodInitializing" | "" => ProviderPhase::starting("its container is created"),
+        other if said.is_empty() => ProviderPhase::starting(format!("its container waits ({other})")),
+        other => ProviderPhase::starting(format!("its container waits ({other}): {said}")),
     }
 }
 
+/// Signs of an image that is not there.
+const MISSING: &[&str] = &["not found", "manifest unknown", "does not exist"];
+
 /// Whether pulling again cannot help.
 fn definite(said: &str) -> bool {
-    let said = said.to_lowercase();
-    [
-        "not found",
-        "manifest unknown",
-        "does not exist",
-        "unauthorized",
-        "denied",
-        "forbidden",
-        "invalid reference",
-    ]
-    .iter()
-    .any(|sign| said.contains(sign))
+    mentions(said, MISSING)
+        || mentions(
+            said,
+            &["unauthorized", "denied", "forbidden", "invalid reference"],
+        )
 }
 
 fn cannot_pull(image: &str, said: &str) -> String {
-    let lower = said.to_lowercase();
-    let remedy = if [
+    let refused = [
         "unauthorized",
         "denied",
         "forbidden",
         "authentication",
         "no basic auth",
-    ]
-    .iter()
-    .any(|sign| lower.contains(sign))
-    {
+    ];
+    let remedy = if mentions(said, &refused) {
         "Check the name, and name a Secret with the registry's credentials in imagePullSecrets of the Provider (it lives in the Pool's namespace)"
-    } else if ["not found", "manifest unknown", "does not exist"]
-        .iter()
-        .any(|sign| lower.contains(sign))
-    {
+    } else if mentions(said, MISSING) {
         "Check name and tag in container.image of the Provider"
     } else {
         "Check container.image of the Provider, and that the nodes reach the registry"

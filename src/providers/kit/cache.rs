@@ -4,13 +4,9 @@
 //! The crate `moka` has such caches too, but tests could not advance its clock, and a look without
 //! a call would be async: this cache is shorter than workarounds for both.
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::OnceCell, time::Instant};
 
 /// Answers by key.
@@ -40,14 +36,7 @@ impl<K: Ord + Clone, T> Cache<K, T> {
     where
         F: Future<Output = Result<T, E>>,
     {
-        self.get_at(Instant::now(), key, ask).await
-    }
-
-    async fn get_at<E, F>(&self, now: Instant, key: K, ask: impl FnOnce() -> F) -> Result<Arc<T>, E>
-    where
-        F: Future<Output = Result<T, E>>,
-    {
-        self.entry(now, key)
+        self.entry(key)
             .get_or_try_init(|| async { ask().await.map(Arc::new) })
             .await
             .cloned()
@@ -55,14 +44,10 @@ impl<K: Ord + Clone, T> Cache<K, T> {
 
     /// The remembered answer, without asking.
     pub fn known(&self, key: &K) -> Option<Arc<T>> {
-        self.known_at(Instant::now(), key)
-    }
-
-    fn known_at(&self, now: Instant, key: &K) -> Option<Arc<T>> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries
             .get(key)
-            .filter(|entry| now.duration_since(entry.since) < self.lifetime)
+            .filter(|entry| entry.since.elapsed() < self.lifetime)
             .and_then(|entry| entry.answer.get().cloned())
     }
 
@@ -70,23 +55,20 @@ impl<K: Ord + Clone, T> Cache<K, T> {
     pub fn insert(&self, key: K, answer: T) {
         // A new entry, even where the former one is young.
         self.forget(|there| *there == key);
-        let entry = self.entry(Instant::now(), key);
+        let entry = self.entry(key);
         // Only a concurrent caller can have the new entry.
         let _ = entry.set(Arc::new(answer));
     }
 
     /// Forgets the keys that the test admits.
     pub fn forget(&self, test: impl Fn(&K) -> bool) {
-        self.entries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|key, _| !test(key));
+        self.entries.lock().retain(|key, _| !test(key));
     }
 
-    fn entry(&self, now: Instant, key: K) -> Arc<OnceCell<Arc<T>>> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+    fn entry(&self, key: K) -> Arc<OnceCell<Arc<T>>> {
+        let mut entries = self.entries.lock();
         if let Some(entry) = entries.get(&key)
-            && now.duration_since(entry.since) < self.lifetime
+            && entry.since.elapsed() < self.lifetime
         {
             return entry.answer.clone();
         }
@@ -101,7 +83,7 @@ impl<K: Ord + Clone, T> Cache<K, T> {
         entries.insert(
             key,
             Entry {
-                since: now,
+                since: Instant::now(),
                 answer: answer.clone(),
             },
         );
@@ -117,9 +99,9 @@ mod tests {
 
     use super::*;
 
-    async fn ask(cache: &Cache<u32, u32>, now: Instant, key: u32, asked: &AtomicU32) -> u32 {
+    async fn ask(cache: &Cache<u32, u32>, key: u32, asked: &AtomicU32) -> u32 {
         let answer: Result<_, ()> = cache
-            .get_at(now, key, || async {
+            .get(key, || async {
                 tokio::task::yield_now().await;
                 Ok(asked.fetch_add(1, Ordering::SeqCst))
             })
@@ -127,25 +109,24 @@ mod tests {
         *answer.unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn many_ask_at_once_and_one_call_is_made_until_it_is_old() {
         let cache = Cache::new(Duration::from_secs(60), 2);
         let asked = AtomicU32::new(0);
-        let now = Instant::now();
-        let all = join_all((0..8).map(|_| ask(&cache, now, 1, &asked))).await;
+        let all = join_all((0..8).map(|_| ask(&cache, 1, &asked))).await;
         assert!(all.iter().all(|answer| *answer == 0));
-        let later = now + Duration::from_secs(61);
-        assert_eq!(cache.known_at(later, &1), None);
-        assert_eq!(ask(&cache, later, 1, &asked).await, 1);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!(cache.known(&1), None);
+        assert_eq!(ask(&cache, 1, &asked).await, 1);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_oldest_is_forgotten_when_there_are_too_many() {
         let cache = Cache::new(Duration::from_secs(60), 2);
         let asked = AtomicU32::new(0);
-        let start = Instant::now();
         for key in 1..=3 {
-            ask(&cache, start + Duration::from_secs(key.into()), key, &asked).await;
+            ask(&cache, key, &asked).await;
+            tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert_eq!((cache.known(&1), cache.known(&3)), (None, Some(Arc::new(2))));
     }

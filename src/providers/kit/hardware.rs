@@ -5,7 +5,7 @@ use skyward_core::{
     offer::{Accelerators, Architecture},
 };
 
-use crate::dns_label;
+use crate::{dns_label, mentions};
 
 /// GB (10^9 bytes) in a GiB.
 pub const GB_IN_GIB: f64 = 1.073_741_824;
@@ -32,16 +32,11 @@ pub fn accelerators(text: &str, count: f64, listed_gb: Option<f64>) -> Option<Ac
 /// The architecture, from the cloud's texts about processor and accelerators: NVIDIA's Grace is an
 /// ARM processor, which few clouds say elsewhere.
 pub fn architecture<'a>(texts: impl IntoIterator<Item = &'a str>) -> Architecture {
-    let grace = |text: &str| {
-        let text = text.to_lowercase();
-        ["grace", "gh200", "gb200", "gb300"]
-            .iter()
-            .any(|name| text.contains(name))
-    };
+    let grace = |text: &str| mentions(text, &["grace", "gh200", "gb200", "gb300"]);
     if texts.into_iter().any(grace) {
         Architecture::Arm64
     } else {
-        Architecture::X86_64
+        Architecture::Amd64
     }
 }
 
@@ -96,10 +91,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&["AMD EPYC", "1x H100"], Architecture::X86_64)]
+    #[case(&["AMD EPYC", "1x H100"], Architecture::Amd64)]
     #[case(&["NVIDIA Grace 72C"], Architecture::Arm64)]
     #[case(&["", "GH200 (96 GB)"], Architecture::Arm64)]
-    #[case(&[], Architecture::X86_64)]
+    #[case(&[], Architecture::Amd64)]
     fn grace_is_an_arm_processor(#[case] texts: &[&str], #[case] expected: Architecture) {
         assert_eq!(architecture(texts.iter().copied()), expected);
     }

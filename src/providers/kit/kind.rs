@@ -3,44 +3,108 @@
 
 use std::sync::Arc;
 
-use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use skyward_core::{Account, Capabilities, CredentialKey, ErrorKind, Provider, ProviderError, Secret};
+use serde_json::Value;
+pub use skyward_api::crd::settings_schema;
+use skyward_core::{
+    Account, Capabilities, CredentialKey, Credentials, ErrorKind, Provider, ProviderError, Secret,
+};
 
-use crate::digest;
+use crate::{
+    digest,
+    http::{Answer, Auth, Http, Limits, Rest, Rule, Setup},
+    lookup::{self, Service},
+};
 
 /// The client of an account.
 pub type Connected = Result<Arc<dyn Provider>, ProviderError>;
 
-/// A cloud's folder, for the registry.
-pub trait Kind {
+/// A kind of provider that is reached by its API over HTTP, as the registry lists it.
+pub struct Cloud {
     /// Name of the kind: its field in a Provider's spec.
-    const NAME: &'static str;
+    pub name: &'static str,
     /// Keys of its Secret.
-    const CREDENTIALS: &'static [CredentialKey];
+    pub credentials: &'static [CredentialKey],
     /// Names of the addresses of its APIs, with the cloud's own.
-    const ENDPOINTS: &'static [(&'static str, &'static str)];
+    pub endpoints: &'static [(&'static str, &'static str)],
     /// What it can do.
-    const CAPABILITIES: &'static Capabilities;
+    pub capabilities: &'static Capabilities,
     /// Settings that a Pool cannot override: they decide what is offered, or are of the account.
-    const FIXED: &'static [&'static str];
-    /// Its settings. Fields that it does not know are refused.
-    type Settings: JsonSchema + DeserializeOwned;
+    pub fixed: &'static [&'static str],
+    /// Schema of its settings. Fields that it does not know are refused.
+    pub schema: fn() -> Value,
     /// Makes the client of an account; no call is made yet.
-    fn connect(account: Account<Self::Settings>) -> Connected;
+    pub connect: fn(Account) -> Connected,
 }
 
-/// The id of an account at a cloud that tells none: `key` or `client` with a digest of its
-/// credentials.
-pub fn account_id(what: &str, credentials: &Secret) -> String {
-    format!("{what}-{}", digest(credentials.expose(), 16))
+impl Cloud {
+    /// The kind of a cloud without idempotency tokens.
+    pub const fn of<K: Kind>() -> Self {
+        Self {
+            name: K::CAPABILITIES.kind,
+            credentials: K::CREDENTIALS,
+            endpoints: const { &[K::ENDPOINT] },
+            capabilities: K::CAPABILITIES,
+            fixed: K::FIXED,
+            schema: settings_schema::<K::Settings>,
+            connect: connect::<K>,
+        }
+    }
+}
+
+/// What tells a cloud with one REST API and without idempotency tokens from others, besides its
+/// calls.
+pub trait Kind: Service + Sized {
+    /// Its name, for people.
+    const CLOUD: &'static str;
+    /// Keys of its Secret.
+    const CREDENTIALS: &'static [CredentialKey];
+    /// Name of the address of its API, and the cloud's own.
+    const ENDPOINT: (&'static str, &'static str);
+    /// Settings that a Pool cannot override.
+    const FIXED: &'static [&'static str];
+    /// How often calls may go. None: the limits are not published, and only a 429 shows them.
+    const LIMITS: &'static [Rule] = &[];
+    /// Reads a failure.
+    const ERROR: fn(&Answer) -> ProviderError;
+    /// What the first key of the Secret is. With a digest of its value this word stands for the id of
+    /// an account at a cloud that tells none.
+    const IDENTITY: &'static str = "key";
+
+    /// How calls authenticate.
+    fn auth(credentials: &Credentials) -> Result<Auth, ProviderError> {
+        Ok(Auth::Bearer(first::<Self>(credentials)?))
+    }
+
+    /// The calls of an account with these settings.
+    fn new(rest: Rest, settings: Self::Settings) -> Self;
+}
+
+/// The value of the first key of a Secret.
+fn first<K: Kind>(credentials: &Credentials) -> Result<Secret, ProviderError> {
+    credentials.token(K::CREDENTIALS.first().map_or("", |key| key.name))
+}
+
+fn connect<K: Kind>(account: Account) -> Connected {
+    let settings = settings_of(K::CAPABILITIES.kind, account.settings.clone())?;
+    let identity = first::<K>(&account.credentials)?;
+    let http = Http::new(Setup {
+        cloud: K::CLOUD,
+        base: account.endpoints.or_own(K::ENDPOINT),
+        auth: K::auth(&account.credentials)?,
+        limits: Limits::new(K::LIMITS.to_vec()),
+        request_timeout: account.request_timeout,
+        fence: account.fence,
+    })?;
+    Ok(lookup::provider(
+        K::new(Rest::new(http, K::ERROR), settings),
+        account.settings,
+        format!("{}-{}", K::IDENTITY, digest(identity.expose(), 16)),
+    ))
 }
 
 /// Settings as a type, or an error that names the field.
-pub fn settings_of<T: DeserializeOwned>(
-    kind: &'static str,
-    settings: serde_json::Value,
-) -> Result<T, ProviderError> {
+pub fn settings_of<T: DeserializeOwned>(kind: &'static str, settings: Value) -> Result<T, ProviderError> {
     serde_json::from_value(settings).map_err(|error| {
         ProviderError::new(
             ErrorKind::InvalidOrder,
@@ -53,8 +117,8 @@ pub fn settings_of<T: DeserializeOwned>(
 /// The settings of one machine: the Provider's, with the overrides of its Pool.
 pub fn overridden<T: DeserializeOwned>(
     kind: &'static str,
-    settings: &serde_json::Value,
-    overrides: &serde_json::Value,
+    settings: &Value,
+    overrides: &Value,
 ) -> Result<T, ProviderError> {
     let mut merged = settings.clone();
     if let (Some(merged), Some(overrides)) = (merged.as_object_mut(), overrides.as_object()) {

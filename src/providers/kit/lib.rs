@@ -29,5 +29,5 @@ pub mod text;
 
 pub use amount::{Amount, decimal, factor, time};
 pub use cache::Cache;
-pub use kind::{Connected, Kind, account_id};
-pub use text::{chain, cut, digest, dns_label, quoted, said, same_key, says};
+pub use kind::{Cloud, Connected, Kind};
+pub use text::{chain, cut, digest, dns_label, mentions, quoted, said, same_key, says};

@@ -5,27 +5,23 @@
 //! part is here: the owners of machines, the look before an order and before a deletion, deadlines (P8),
 //! and the return of shared resources ([`Shared`]).
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::try_join_all;
 use rust_decimal::Decimal;
-use serde::{Serialize, de::DeserializeOwned};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
     Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, order::Owner,
 };
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     http::{Batched, operation},
-    kind::{Connected, overridden},
+    kind::overridden,
     shared::Shared,
 };
 
@@ -47,16 +43,19 @@ pub trait Listed: Clone + Send + Sync + 'static {
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
     /// Settings of the Provider; a Pool may override some of them.
-    type Settings: Serialize + DeserializeOwned + Send + Sync;
+    type Settings: JsonSchema + DeserializeOwned + Send + Sync;
     /// A machine in the cloud's list.
     type Machine: Listed;
     /// What the cloud can do.
     const CAPABILITIES: &'static Capabilities;
     /// Longest time of one operation of the contract.
-    const OPERATION: Duration;
+    const OPERATION: Duration = Duration::from_secs(45);
 
-    /// Proves the credentials; answers with the account's id.
-    async fn account(&self) -> Result<String, ProviderError>;
+    /// Proves the credentials; answers with the account's id, where the cloud tells one.
+    async fn account(&self) -> Result<Option<String>, ProviderError> {
+        self.machines().await?;
+        Ok(None)
+    }
 
     /// Everything that can be rented now.
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError>;
@@ -106,18 +105,21 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// The provider over a service.
-pub fn provider<S: Service>(settings: &S::Settings, service: S) -> Connected {
-    Ok(Arc::new(LookUp {
-        // As JSON, for the overrides of Pools.
-        settings: serde_json::to_value(settings).unwrap_or_default(),
+pub(crate) fn provider(service: impl Service, settings: Value, identity: String) -> Arc<dyn Provider> {
+    Arc::new(LookUp {
         service,
+        settings,
+        identity,
         machines: Batched::default(),
-    }))
+    })
 }
 
 struct LookUp<S: Service> {
-    settings: Value,
     service: S,
+    /// The Provider's, for the overrides of Pools.
+    settings: Value,
+    /// Stands for the account's id where the cloud tells none.
+    identity: String,
     machines: Batched<Vec<S::Machine>>,
 }
 
@@ -228,7 +230,8 @@ impl<S: Service> Provider for LookUp<S> {
     }
 
     async fn account(&self) -> Result<String, ProviderError> {
-        operation(S::OPERATION, self.service.account()).await
+        let id = operation(S::OPERATION, self.service.account()).await?;
+        Ok(id.unwrap_or_else(|| self.identity.clone()))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
@@ -289,29 +292,27 @@ impl<S: Service> Provider for LookUp<S> {
                 or_gone(self.give_back(thing).await.map(|()| Deletion::InProgress))?;
             }
             // Only a look that finds nothing is proof.
-            Ok(if left.is_empty() {
-                Deletion::Gone
-            } else {
-                Deletion::InProgress
-            })
+            Ok(Deletion::gone_if(left.is_empty()))
         })
         .await
     }
 }
 
-/// Refuses an order whose price has risen above the recorded ceiling since the offer was read.
-pub fn affordable(price: Option<Decimal>, order: &Order) -> Result<(), ProviderError> {
-    match (price, order.max_hourly_cost) {
-        (Some(price), Some(ceiling)) if price > ceiling => Err(no_capacity(format!(
+/// What is ordered, from that with its price now. Refuses an order for what left the catalogue since
+/// the offer was read, or whose price has risen above the recorded ceiling.
+pub fn affordable<T>(cloud: &str, sold: Option<(T, Decimal)>, order: &Order) -> Result<T, ProviderError> {
+    let Some((ordered, price)) = sold else {
+        return Err(no_capacity(format!(
+            "{cloud} sells no {} any more",
+            order.instance_type
+        )));
+    };
+    match order.max_hourly_cost {
+        Some(ceiling) if price > ceiling => Err(no_capacity(format!(
             "its price is {price} USD/h now, above the {ceiling} that was recorded"
         ))),
-        _ => Ok(()),
+        _ => Ok(ordered),
     }
-}
-
-/// The refusal of an order for a type that left the catalogue since the offer was read.
-pub fn not_sold(cloud: &str, order: &Order) -> ProviderError {
-    no_capacity(format!("{cloud} sells no {} any more", order.instance_type))
 }
 
 fn no_capacity(message: String) -> ProviderError {
@@ -324,19 +325,10 @@ const MADE: Duration = Duration::from_mins(10);
 
 /// Makes shared resources of a Pool, such as its key, one at a time, so that many concurrent orders
 /// make only one.
+#[derive(Default)]
 pub struct Maker {
-    /// New objects by name, with their times: lists may lag.
+    /// New objects by name, with their times: lists may lag. Locked while one is made.
     made: Mutex<BTreeMap<String, (Instant, String)>>,
-    turn: Semaphore,
-}
-
-impl Default for Maker {
-    fn default() -> Self {
-        Self {
-            made: Mutex::default(),
-            turn: Semaphore::new(1),
-        }
-    }
 }
 
 impl Maker {
@@ -348,18 +340,11 @@ impl Maker {
         since: Instant,
         making: impl Future<Output = Result<String, ProviderError>>,
     ) -> Result<String, ProviderError> {
-        let _turn = self.turn.acquire().await;
-        let known = || {
-            let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            made.get(&name)
-                .filter(|(at, _)| *at >= since)
-                .map(|(_, id)| id.clone())
-        };
-        if let Some(id) = known() {
-            return Ok(id);
+        let mut made = self.made.lock().await;
+        if let Some((_, id)) = made.get(&name).filter(|(at, _)| *at >= since) {
+            return Ok(id.clone());
         }
         let id = making.await?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|_, (at, _)| at.elapsed() < MADE);
         made.insert(name, (Instant::now(), id.clone()));
         Ok(id)

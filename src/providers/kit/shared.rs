@@ -230,8 +230,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use rstest::rstest;
 
     use super::*;
@@ -258,14 +259,14 @@ mod tests {
 
         async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
             tokio::task::yield_now().await;
-            Ok(self.there.lock().unwrap().clone())
+            Ok(self.there.lock().clone())
         }
 
         async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
-            let id = format!("id-{}", self.added.lock().unwrap().len());
-            self.added.lock().unwrap().push(name.to_owned());
+            let id = format!("id-{}", self.added.lock().len());
+            self.added.lock().push(name.to_owned());
             if !self.slow && (self.refuses.is_none() || self.there_anyway) {
-                self.there.lock().unwrap().push(Stored {
+                self.there.lock().push(Stored {
                     id: id.clone(),
                     name: name.to_owned(),
                     content: Some(content.to_owned()),
@@ -278,7 +279,7 @@ mod tests {
         }
 
         async fn remove(&self, id: &str) -> Result<(), ProviderError> {
-            self.there.lock().unwrap().retain(|there| there.id != id);
+            self.there.lock().retain(|there| there.id != id);
             Ok(())
         }
     }
@@ -296,7 +297,7 @@ mod tests {
             keys.iter().all(|key| key.as_ref().unwrap().id == "id-0"),
             "{keys:?}"
         );
-        assert_eq!(store.added.lock().unwrap().len(), 1);
+        assert_eq!(store.added.lock().len(), 1);
     }
 
     #[tokio::test]
@@ -312,7 +313,7 @@ mod tests {
         changed.authorized_key = "ssh-ed25519 BBBB".into();
         let other = Shared::new(store.clone()).key(&changed).await.unwrap();
         assert_ne!((other.id, other.name), (first.id, first.name));
-        assert_eq!(store.added.lock().unwrap().len(), 2);
+        assert_eq!(store.added.lock().len(), 2);
     }
 
     #[rstest]
@@ -342,7 +343,7 @@ mod tests {
     #[tokio::test]
     async fn what_pools_left_is_told_from_what_people_have_there() {
         let store = Fake::default();
-        store.there.lock().unwrap().push(Stored {
+        store.there.lock().push(Stored {
             id: "laptop".into(),
             name: "laptop".into(),
             content: None,

@@ -74,6 +74,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Whether a text has one of these parts, in lower case here and in any case there.
+pub fn mentions(text: &str, parts: &[&str]) -> bool {
+    let lower = text.to_lowercase();
+    parts.iter().any(|part| lower.contains(part))
+}
+
 /// Whether a text has one of these phrases, in whole words: "forbidden" is no "bid".
 pub fn says(text: &str, phrases: &[&str]) -> bool {
     let words = |text: &str| {

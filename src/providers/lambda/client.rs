@@ -5,14 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use serde_json::{Value, json};
 use skyward_core::ProviderError;
 use skyward_provider_kit::{
-    http::{Call, Http, Limits, List, Rate, Rest, Rule},
+    http::{Call, List, Rate, Rest, Rule},
     shared::{RestStore, SSH_KEYS},
 };
 
-use super::{
-    errors::provider_error,
-    wire::{Instance, Region, TypeItem},
-};
+use super::wire::{Instance, Region, TypeItem};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("lambda", "https://cloud.lambda.ai");
@@ -23,27 +20,19 @@ const TERMINATE: &str = "/api/v1/instance-operations/terminate";
 const DATA: &str = "/data";
 
 /// One call a second, and one launch in twelve; a little is added.
-pub fn limits() -> Limits {
-    Limits::new(vec![
-        Rule::account(Rate::every(Duration::from_millis(1100))),
-        Rule::call("POST", LAUNCH, Rate::every(Duration::from_millis(12_500))),
-    ])
-}
+pub const LIMITS: &[Rule] = &[
+    Rule::account(Rate::every(Duration::from_millis(1100))),
+    Rule::call("POST", LAUNCH, Rate::every(Duration::from_millis(12_500))),
+];
 
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    rest: Rest,
+    /// The API.
+    pub rest: Rest,
 }
 
 impl Client {
-    /// A client over this transport.
-    pub fn new(http: Http) -> Self {
-        Self {
-            rest: Rest::new(http, provider_error),
-        }
-    }
-
     /// Every machine of the account.
     pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
         let call = Call::get("list the instances", "/api/v1/instances");

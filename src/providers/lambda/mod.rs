@@ -14,12 +14,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
+    Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
     provider::{Idempotency, MarkWriters, Marking, SelfStop},
 };
 use skyward_provider_kit::{
-    Connected, Kind, account_id,
-    http::{Auth, Batched, Http, Setup},
+    Kind,
+    http::{Answer, Batched, Rest, Rule},
     lookup::{self, PRICE_AGE, Service},
     shared::Shared,
 };
@@ -31,32 +31,22 @@ use wire::{Instance, TypeItem};
 /// Name of this kind of provider.
 pub const KIND: &str = "lambda";
 
-/// This folder, for the registry.
-pub struct LambdaKind;
-
-impl Kind for LambdaKind {
-    const NAME: &'static str = KIND;
+impl Kind for Lambda {
+    const CLOUD: &'static str = "Lambda";
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
-    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const ENDPOINT: (&'static str, &'static str) = client::ENDPOINT;
     const FIXED: &'static [&'static str] = &["region"];
-    type Settings = Settings;
+    const LIMITS: &'static [Rule] = client::LIMITS;
+    const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
 
-    fn connect(account: Account<Settings>) -> Connected {
-        let key = account.credentials.token(config::API_KEY)?;
-        // Lambda does not tell the id of an account: a digest of the key stands for it.
-        let account_id = account_id("key", &key);
-        let auth = Auth::Bearer(key);
-        let setup = Setup::of(&account, "Lambda", client::ENDPOINT, auth, client::limits());
-        let client = Client::new(Http::new(setup)?);
-        let lambda = Lambda {
+    fn new(rest: Rest, settings: Settings) -> Self {
+        let client = Client { rest };
+        Self {
             keys: Shared::new(client.keys()),
             client,
-            settings: account.settings.clone(),
-            account_id,
+            settings,
             types: Batched::default(),
-        };
-        lookup::provider(&account.settings, lambda)
+        }
     }
 }
 
@@ -76,11 +66,10 @@ const CAPABILITIES: Capabilities = Capabilities {
     ..Capabilities::of(KIND)
 };
 
-/// One account at Lambda.
-struct Lambda {
+/// One account at Lambda, which does not tell its id.
+pub struct Lambda {
     client: Client,
     settings: Settings,
-    account_id: String,
     types: Batched<BTreeMap<String, TypeItem>>,
     keys: Shared,
 }
@@ -92,11 +81,6 @@ impl Service for Lambda {
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
     // Its calls keep a distance of seconds.
     const OPERATION: Duration = Duration::from_secs(50);
-
-    async fn account(&self) -> Result<String, ProviderError> {
-        self.client.instances().await?;
-        Ok(self.account_id.clone())
-    }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         let regions = self.client.regions().await?;
@@ -121,10 +105,9 @@ impl Service for Lambda {
             .types
             .recent(PRICE_AGE, Self::OPERATION, || self.client.types())
             .await?;
-        let kind = types
-            .get(&order.instance_type)
-            .ok_or_else(|| lookup::not_sold("Lambda", order))?;
-        lookup::affordable(Some(kind.instance_type.price()), order)?;
+        let sold = types.get(&order.instance_type);
+        let sold = sold.map(|item| (item, item.instance_type.price()));
+        lookup::affordable(Self::CLOUD, sold, order)?;
         let key = self.keys.key(order).await?;
         self.client.launch(map::body(order, settings, &key.name)).await
     }

@@ -5,14 +5,11 @@ use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use skyward_core::{ErrorKind, ProviderError};
-use skyward_provider_kit::http::{Call, Effect, Http, List, Rest};
+use skyward_provider_kit::http::{Call, Effect, List, Rest};
 
 use super::{
-    errors::{graph_error, provider_error},
-    wire::{
-        Cpu, Cpus, DataCenter, DataCenters, Gpu, GpuType, GpuTypes, Gpus, Graph, Made, Pod, Registries,
-        Registry, Rented, Who,
-    },
+    errors::graph_error,
+    wire::{Cpu, DataCenter, DataCenters, Gpu, GpuType, Graph, Id, Pod, Registry},
 };
 
 /// Name of the address, and the cloud's own.
@@ -26,46 +23,41 @@ const RENT: &str = "mutation Rent($input: PodRentInterruptableInput!) { podRentI
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    rest: Rest,
+    /// The API.
+    pub rest: Rest,
 }
 
 impl Client {
-    /// A client over this transport.
-    pub fn new(http: Http) -> Self {
-        Self {
-            rest: Rest::new(http, provider_error),
-        }
-    }
-
     async fn graph<T: DeserializeOwned>(
         &self,
         operation: &'static str,
         effect: Effect,
         query: &'static str,
         variables: Value,
+        wanted: &'static str,
     ) -> Result<T, ProviderError> {
         let call = Call::new(operation, Method::POST, "/graphql", effect)
             .json(json!({ "query": query, "variables": variables }));
         let answer = self.rest.ok(call).await?;
         // Errors are read first: a failed part is null inside `data`, which the type does not
         // allow.
-        let graph: Graph<Value> = answer.json()?;
+        let graph: Graph = answer.json()?;
         if !graph.errors.is_empty() || graph.data.is_none() {
             return Err(graph_error(&answer, &graph.errors));
         }
-        let graph: Graph<T> = answer.json()?;
-        graph.data.ok_or_else(|| graph_error(&answer, &[]))
+        answer.json_at(wanted)
     }
 
     /// Id of the account.
     pub async fn who(&self) -> Result<String, ProviderError> {
-        let who: Who = self
-            .graph("look at the account", Effect::Repeatable, WHO, json!({}))
+        let operation = "look at the account";
+        let myself: Option<Id> = self
+            .graph(operation, Effect::Repeatable, WHO, json!({}), "/data/myself")
             .await?;
-        who.myself.map(|myself| myself.id).ok_or_else(|| {
+        myself.map(|myself| myself.id).ok_or_else(|| {
             ProviderError::new(
                 ErrorKind::Credentials,
-                "look at the account",
+                operation,
                 "RunPod knows no account for this key. Write another as RUNPOD_API_KEY into the Provider's Secret",
             )
         })
@@ -88,24 +80,28 @@ impl Client {
 
     /// Orders a pod on demand; answers with its id.
     pub async fn deploy(&self, body: Value) -> Result<String, ProviderError> {
-        let call = Call::new("create the pod", Method::POST, "/v2/pods", Effect::Creates).json(body);
-        self.rest.read::<Made>(call).await.map(|made| made.id)
+        let call = Call::create("create the pod", "/v2/pods").json(body);
+        let made: Id = self.rest.read(call).await?;
+        Ok(made.id)
     }
 
     /// Orders a spot pod; answers with its id.
     pub async fn rent(&self, input: Value) -> Result<String, ProviderError> {
-        let rented: Rented = self
+        let operation = "create the spot pod";
+        let input = json!({ "input": input });
+        let pod: Option<Id> = self
             .graph(
-                "create the spot pod",
+                operation,
                 Effect::Creates,
                 RENT,
-                json!({ "input": input }),
+                input,
+                "/data/podRentInterruptable",
             )
             .await?;
-        rented.pod.map(|pod| pod.id).ok_or_else(|| {
+        pod.map(|pod| pod.id).ok_or_else(|| {
             ProviderError::new(
                 ErrorKind::NoCapacity,
-                "create the spot pod",
+                operation,
                 "RunPod has no such spot machine now",
             )
         })
@@ -113,13 +109,7 @@ impl Client {
 
     /// Ends a pod and its disks.
     pub async fn terminate(&self, id: &str) -> Result<(), ProviderError> {
-        let call = Call::new(
-            "delete the pod",
-            Method::DELETE,
-            "/v2/pods/{id}",
-            Effect::Repeatable,
-        )
-        .with(id);
+        let call = Call::delete("delete the pod", "/v2/pods/{id}", id);
         self.rest.done(call).await
     }
 
@@ -130,7 +120,7 @@ impl Client {
             .query("product", "POD")
             .query("cloud", cloud)
             .query("count", count.to_string());
-        self.rest.read::<Gpus>(call).await.map(|body| body.gpus)
+        self.rest.read(call.wanting("/gpus")).await
     }
 
     /// Flavours of machines without GPUs.
@@ -138,40 +128,42 @@ impl Client {
         let call = Call::get("list the CPUs", "/v2/catalog/cpus")
             .query("include", "AVAILABILITY")
             .query("product", "POD");
-        self.rest.read::<Cpus>(call).await.map(|body| body.cpus)
+        self.rest.read(call.wanting("/cpus")).await
     }
 
     /// Data centers.
     pub async fn data_centers(&self) -> Result<Vec<DataCenter>, ProviderError> {
         let call = Call::get("list the data centers", "/v2/catalog/datacenters");
-        self.rest
-            .read::<DataCenters>(call)
-            .await
-            .map(|body| body.data_centers)
+        let body: DataCenters = self.rest.read(call).await?;
+        Ok(body.data_centers)
     }
 
     /// Stored registry credentials.
     pub async fn registries(&self) -> Result<Vec<Registry>, ProviderError> {
         let call = Call::get("list the registry credentials", "/v2/registries");
-        self.rest
-            .read::<Registries>(call)
-            .await
-            .map(|body| body.registries)
+        self.rest.read(call.wanting("/registries")).await
     }
 
     /// What one GPU of each kind costs on the spot market of a cloud.
     pub async fn spot_prices(&self, secure: bool) -> Result<Vec<GpuType>, ProviderError> {
         let variables = json!({ "secure": secure });
-        self.graph::<GpuTypes>("read the spot prices", Effect::Repeatable, PRICES, variables)
-            .await
-            .map(|body| body.gpu_types)
+        self.gpu_types("read the spot prices", PRICES, variables).await
     }
 
     /// What one GPU of this kind costs there now, in a machine of so many.
     pub async fn bid(&self, id: &str, count: u32, secure: bool) -> Result<Option<GpuType>, ProviderError> {
         let variables = json!({ "id": id, "count": count, "secure": secure });
-        self.graph::<GpuTypes>("read the spot price", Effect::Repeatable, BID, variables)
+        let found = self.gpu_types("read the spot price", BID, variables).await?;
+        Ok(found.into_iter().find(|gpu| gpu.id == id))
+    }
+
+    async fn gpu_types(
+        &self,
+        operation: &'static str,
+        query: &'static str,
+        variables: Value,
+    ) -> Result<Vec<GpuType>, ProviderError> {
+        self.graph(operation, Effect::Repeatable, query, variables, "/data/gpuTypes")
             .await
-            .map(|body| body.gpu_types.into_iter().find(|gpu| gpu.id == id))
     }
 }

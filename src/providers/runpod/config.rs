@@ -97,7 +97,7 @@ pub struct Settings {
 /// How machines of one Pool are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(inline, transform = skyward_api::crd::explain_variants)]
+#[schemars(inline, transform = skyward_core::schema::explain_variants)]
 pub enum ClusterMode {
     /// Each machine is a Pod of its own.
     Individual,
@@ -106,7 +106,7 @@ pub enum ClusterMode {
 /// Which cloud is offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-#[schemars(inline, transform = skyward_api::crd::explain_variants)]
+#[schemars(inline, transform = skyward_core::schema::explain_variants)]
 pub enum CloudType {
     /// RunPod's own data centers.
     #[default]
@@ -119,7 +119,7 @@ pub enum CloudType {
 
 /// Ubuntu of the default image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline, transform = skyward_api::crd::explain_variants)]
+#[schemars(inline, transform = skyward_core::schema::explain_variants)]
 pub enum Ubuntu {
     /// 20.04.
     #[serde(rename = "20.04")]
@@ -138,7 +138,7 @@ pub enum Ubuntu {
 
 /// Which CPUs machines without GPUs have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(inline, transform = skyward_api::crd::explain_variants)]
+#[schemars(inline, transform = skyward_core::schema::explain_variants)]
 pub enum CpuClock {
     /// Third generation.
     #[default]

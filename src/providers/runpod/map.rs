@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::shared::{Disk, whole_gb};
@@ -10,7 +9,7 @@ use skyward_core::{
     ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Dial, Endpoint, FailureKind, Rental},
 };
-use skyward_provider_kit::{cut, time};
+use skyward_provider_kit::{boot::base64, cut, lookup::Listed, time};
 
 use super::{
     config::Settings,
@@ -57,22 +56,30 @@ fn environment(order: &Order) -> BTreeMap<String, String> {
         ),
     ]);
     if !order.boot_script.is_empty() {
-        env.insert("SKYWARD_BOOT".to_owned(), STANDARD.encode(&order.boot_script));
+        env.insert("SKYWARD_BOOT".to_owned(), base64(&order.boot_script));
     }
     env
 }
 
-/// A pod's mark, if it is ours.
-pub fn mark(pod: &Pod) -> Option<Mark> {
-    let text = pod.env.as_ref()?.get(MARK)?;
-    serde_json::from_str(text).ok()
+impl Listed for Pod {
+    fn id(&self) -> String {
+        self.id.clone()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        serde_json::from_str(self.env.as_ref()?.get(MARK)?).ok()
+    }
+
+    fn gone(&self) -> bool {
+        self.status == "TERMINATED"
+    }
 }
 
 /// The start command: no quotes inside, since each API splits it in its own way.
 fn command() -> String {
     format!(
         "bash -c 'echo {} | base64 -d >/.skyward-start; exec sh /.skyward-start'",
-        STANDARD.encode(START)
+        base64(START)
     )
 }
 
@@ -222,11 +229,6 @@ pub fn bid(lowest: Decimal, multiplier: Decimal, count: u32, ceiling: Option<Dec
     (most >= lowest).then(|| wanted.min(most))
 }
 
-/// Whether the pod no longer exists.
-pub fn gone(pod: &Pod) -> bool {
-    pod.status == "TERMINATED"
-}
-
 fn spot(pod: &Pod) -> bool {
     pod.env
         .as_ref()
@@ -236,7 +238,6 @@ fn spot(pod: &Pod) -> bool {
 
 /// The machine that a pod is; `None` when it does not carry our mark.
 pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
-    let mark = mark(pod)?;
     let direct = pod.ssh.as_ref().and_then(|ssh| ssh.direct.as_ref());
     let endpoint = direct.map(|direct| Endpoint {
         dial: direct.host.parse::<std::net::IpAddr>().map_or_else(
@@ -248,7 +249,7 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
     let network = pod.global_networking.clone().unwrap_or_default();
     Some(ProviderMachine {
         id: pod.id.clone(),
-        mark,
+        mark: pod.mark()?,
         phase: phase(pod, endpoint.is_some()),
         endpoint,
         private_address: network.ip.or(network.internal_dns),
@@ -269,11 +270,9 @@ fn phase(pod: &Pod, reachable: bool) -> ProviderPhase {
     let failed = ProviderPhase::failed;
     match pod.status.as_str() {
         "RUNNING" if reachable => ProviderPhase::Running,
-        "RUNNING" => ProviderPhase::Starting(Some("waits for its public SSH port".to_owned())),
-        "PROVISIONING" => ProviderPhase::Starting(Some("RunPod looks for a machine".to_owned())),
-        "STARTING" => ProviderPhase::Starting(Some(
-            "its container starts; a large image takes minutes".to_owned(),
-        )),
+        "RUNNING" => ProviderPhase::starting("waits for its public SSH port"),
+        "PROVISIONING" => ProviderPhase::starting("RunPod looks for a machine"),
+        "STARTING" => ProviderPhase::starting("its container starts; a large image takes minutes"),
         "EXITED" | "TERMINATED" if spot(pod) => {
             failed(FailureKind::Reclaimed, "RunPod took the spot machine back")
         }
@@ -285,7 +284,7 @@ fn phase(pod: &Pod, reachable: bool) -> ProviderPhase {
             "RunPod reports an error of the pod; check the image, and the registry credential if it is private",
         ),
         "TERMINATED" => failed(FailureKind::Lost, "the pod was deleted at RunPod"),
-        other => ProviderPhase::Starting(Some(format!("RunPod: {other}"))),
+        other => ProviderPhase::starting(format!("RunPod: {other}")),
     }
 }
 

@@ -16,14 +16,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Mark, Market, Offer, Order, ProviderError,
-    ProviderMachine,
+    Capabilities, CredentialKey, Deletion, ErrorKind, Market, Offer, Order, ProviderError, ProviderMachine,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Connected,
-    http::{Auth, Batched, Http, Limits, Setup},
-    lookup::{self, Listed, Service},
+    Kind as _,
+    http::{Answer, Batched, Rest},
+    lookup::{self, PRICE_AGE, Service},
 };
 
 use client::Client;
@@ -33,42 +32,26 @@ use wire::{Cpu, DataCenter, Gpu, Pod, Registry};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "runpod";
-/// Greatest age of data that rarely changes: data centers, registry credentials, and prices on
-/// demand that an order is compared with.
+/// Greatest age of data that rarely changes: data centers and registry credentials.
 const RARELY: Duration = Duration::from_mins(5);
 
-/// This folder, for the registry.
-pub struct RunPodKind;
-
-impl skyward_provider_kit::Kind for RunPodKind {
-    const NAME: &'static str = KIND;
+impl skyward_provider_kit::Kind for RunPod {
+    const CLOUD: &'static str = "RunPod";
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
-    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const ENDPOINT: (&'static str, &'static str) = client::ENDPOINT;
     const FIXED: &'static [&'static str] = &["cloudType", "cpuClock"];
-    type Settings = Settings;
+    const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
 
-    fn connect(account: Account<Settings>) -> Connected {
-        let auth = Auth::Bearer(account.credentials.token(config::API_KEY)?);
-        // Its limits are not published; only a 429 shows them.
-        let setup = Setup::of(
-            &account,
-            "RunPod",
-            client::ENDPOINT,
-            auth,
-            Limits::new(Vec::new()),
-        );
-        let http = Http::new(setup)?;
-        let runpod = RunPod {
-            client: Client::new(http),
-            settings: account.settings.clone(),
+    fn new(rest: Rest, settings: Settings) -> Self {
+        Self {
+            client: Client { rest },
+            settings,
             centers: Batched::default(),
             registries: Batched::default(),
             secure: Batched::default(),
             community: Batched::default(),
             cpus: Batched::default(),
-        };
-        lookup::provider(&account.settings, runpod)
+        }
     }
 }
 
@@ -106,7 +89,7 @@ const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// One account at RunPod.
-struct RunPod {
+pub struct RunPod {
     client: Client,
     settings: Settings,
     centers: Batched<Vec<DataCenter>>,
@@ -114,20 +97,6 @@ struct RunPod {
     secure: Batched<Vec<Gpu>>,
     community: Batched<Vec<Gpu>>,
     cpus: Batched<Vec<Cpu>>,
-}
-
-impl Listed for Pod {
-    fn id(&self) -> String {
-        self.id.clone()
-    }
-
-    fn mark(&self) -> Option<Mark> {
-        map::mark(self)
-    }
-
-    fn gone(&self) -> bool {
-        map::gone(self)
-    }
 }
 
 impl RunPod {
@@ -201,12 +170,15 @@ impl RunPod {
         match kind {
             Kind::Gpu { id, count, cloud } => {
                 let look = || self.client.gpus(cloud.as_str(), 1);
-                let gpus = self.singles(*cloud).recent(RARELY, Self::OPERATION, look).await?;
+                let gpus = self
+                    .singles(*cloud)
+                    .recent(PRICE_AGE, Self::OPERATION, look)
+                    .await?;
                 Ok(offers::price_of_gpus(&gpus, id, *count, *cloud))
             }
             Kind::Cpu { flavour, vcpus } => {
                 let look = || self.client.cpus();
-                let cpus = self.cpus.recent(RARELY, Self::OPERATION, look).await?;
+                let cpus = self.cpus.recent(PRICE_AGE, Self::OPERATION, look).await?;
                 Ok(offers::price_of_cpus(&cpus, flavour, *vcpus))
             }
         }
@@ -264,10 +236,9 @@ impl Service for RunPod {
     type Settings = Settings;
     type Machine = Pod;
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const OPERATION: Duration = Duration::from_secs(45);
 
-    async fn account(&self) -> Result<String, ProviderError> {
-        self.client.who().await
+    async fn account(&self) -> Result<Option<String>, ProviderError> {
+        self.client.who().await.map(Some)
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
@@ -313,9 +284,8 @@ impl Service for RunPod {
         match order.market {
             Market::OnDemand => {
                 let body = map::body(order, settings, &found)?;
-                let price = self.price(&kind).await?;
-                let price = price.ok_or_else(|| lookup::not_sold("RunPod", order))?;
-                lookup::affordable(Some(price), order)?;
+                let sold = self.price(&kind).await?.map(|price| (body, price));
+                let body = lookup::affordable(Self::CLOUD, sold, order)?;
                 self.client.deploy(body).await
             }
             Market::Spot => {

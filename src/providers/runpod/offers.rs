@@ -162,7 +162,7 @@ impl Terms<'_> {
             vcpus: lowest.min_vcpu.unwrap_or_default() * f64::from(count),
             memory_gb: lowest.min_memory.unwrap_or_default() * f64::from(count),
             disk_gb: None,
-            architecture: Architecture::X86_64,
+            architecture: Architecture::Amd64,
             on_demand: Some((self.price * times).normalize()),
             // The bid is the price. The global network is not for spot machines.
             spot: lowest
@@ -196,7 +196,7 @@ pub fn cpus(flavours: &[Cpu], settings: &Settings) -> Vec<Offer> {
                 memory_gb: cpu.ram_gb_per_vcpu * f64::from(vcpus),
                 // RunPod refuses larger disks.
                 disk_gb: Some(f64::from(CPU_DISK_GB)),
-                architecture: Architecture::X86_64,
+                architecture: Architecture::Amd64,
                 on_demand: Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize()),
                 spot: None,
                 availability: match cpu.availability.as_deref() {

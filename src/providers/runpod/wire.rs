@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 use skyward_provider_kit::Amount;
 
 /// A machine.
@@ -65,13 +66,6 @@ pub struct GlobalNetworking {
     /// Name.
     #[serde(default, rename = "internalDns")]
     pub internal_dns: Option<String>,
-}
-
-/// Body of `GET /v2/catalog/gpus`.
-#[derive(Debug, Deserialize)]
-pub struct Gpus {
-    /// Kinds of GPUs.
-    pub gpus: Vec<Gpu>,
 }
 
 /// A kind of GPU.
@@ -139,13 +133,6 @@ pub struct Place {
     pub availability: Option<String>,
 }
 
-/// Body of `GET /v2/catalog/cpus`.
-#[derive(Debug, Deserialize)]
-pub struct Cpus {
-    /// Flavours.
-    pub cpus: Vec<Cpu>,
-}
-
 /// A flavour of machines without GPUs.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Cpu {
@@ -198,13 +185,6 @@ pub struct DataCenter {
     pub global_network: bool,
 }
 
-/// Body of `GET /v2/registries`.
-#[derive(Debug, Deserialize)]
-pub struct Registries {
-    /// Stored credentials.
-    pub registries: Vec<Registry>,
-}
-
 /// A stored registry credential.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Registry {
@@ -215,9 +195,9 @@ pub struct Registry {
     pub name: String,
 }
 
-/// The id of something made over REST.
+/// The one thing that we read of a new pod, or of the account.
 #[derive(Debug, Deserialize)]
-pub struct Made {
+pub struct Id {
     /// Its id.
     pub id: String,
 }
@@ -238,10 +218,10 @@ pub struct Problem {
 
 /// Any answer of GraphQL.
 #[derive(Debug, Deserialize)]
-pub struct Graph<T> {
+pub struct Graph {
     /// Null when it failed.
-    #[serde(default = "Option::default")]
-    pub data: Option<T>,
+    #[serde(default)]
+    pub data: Option<Value>,
     /// Why it failed.
     #[serde(default)]
     pub errors: Vec<GraphError>,
@@ -266,28 +246,6 @@ pub struct Extensions {
     pub code: Option<String>,
 }
 
-/// Answer with our account.
-#[derive(Debug, Deserialize)]
-pub struct Who {
-    /// The account.
-    pub myself: Option<Myself>,
-}
-
-/// The account.
-#[derive(Debug, Deserialize)]
-pub struct Myself {
-    /// Its id.
-    pub id: String,
-}
-
-/// Answer with the prices of spot machines.
-#[derive(Debug, Deserialize)]
-pub struct GpuTypes {
-    /// Kinds of GPUs.
-    #[serde(rename = "gpuTypes")]
-    pub gpu_types: Vec<GpuType>,
-}
-
 /// A kind of GPU, as GraphQL has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct GpuType {
@@ -310,12 +268,4 @@ pub struct LowestPrice {
     /// Memory in GB that comes with it.
     #[serde(default, rename = "minMemory")]
     pub min_memory: Option<f64>,
-}
-
-/// Answer to a spot order.
-#[derive(Debug, Deserialize)]
-pub struct Rented {
-    /// The pod; null when there is none.
-    #[serde(rename = "podRentInterruptable")]
-    pub pod: Option<Made>,
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 use skyward_core::ProviderError;
-use skyward_provider_kit::http::{Answer, Call, Effect, Http, Limits, List, Rate, Rest, Rule};
+use skyward_provider_kit::http::{Answer, Call, Effect, List, Rate, Rest, Rule};
 
 use super::{
     errors::provider_error,
-    wire::{Ask, Asks, Failure, Instance, One, Ordered, Overlay, User},
+    wire::{Ask, Failure, Instance, One, Ordered, Overlay},
 };
 
 /// Name of the address, and the cloud's own.
@@ -25,15 +25,16 @@ const OVERLAY: &str = "/api/v0/overlay/";
 
 /// Vast.ai demands a least time between two calls of one kind. The values were observed and are not
 /// documented; a little is added.
-pub fn limits() -> Limits {
-    let every = |milliseconds| Rate::every(Duration::from_millis(milliseconds));
-    Limits::new(vec![
-        Rule::call("PUT", ASK, every(4600)),
-        Rule::call("DELETE", ONE, every(3100)),
-        Rule::call("GET", ONE, every(2100)),
-        Rule::call("GET", LIST, every(2100)),
-        Rule::each(every(1100)),
-    ])
+pub const LIMITS: &[Rule] = &[
+    Rule::call("PUT", ASK, every(4600)),
+    Rule::call("DELETE", ONE, every(3100)),
+    Rule::call("GET", ONE, every(2100)),
+    Rule::call("GET", LIST, every(2100)),
+    Rule::each(every(1100)),
+];
+
+const fn every(milliseconds: u64) -> Rate {
+    Rate::every(Duration::from_millis(milliseconds))
 }
 
 /// The endpoints.
@@ -43,30 +44,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client over this transport.
-    pub fn new(http: Http) -> Self {
+    /// A client of this API.
+    pub fn new(rest: Rest) -> Self {
         Self {
-            rest: Rest::new(http, provider_error).refused_when(refused),
+            rest: rest.refused_when(refused),
         }
     }
 
-    /// The account.
-    pub async fn user(&self) -> Result<User, ProviderError> {
-        self.rest
-            .read(Call::get("look at the account", "/api/v0/users/current/"))
-            .await
+    /// Id of the account.
+    pub async fn user(&self) -> Result<u64, ProviderError> {
+        let call = Call::get("look at the account", "/api/v0/users/current/");
+        self.rest.read(call.wanting("/id")).await
     }
 
     /// What is for rent.
     pub async fn search(&self, query: Value) -> Result<Vec<Ask>, ProviderError> {
-        let call = Call::new(
-            "search the offers",
-            Method::POST,
-            "/api/v0/bundles/",
-            Effect::Repeatable,
-        )
-        .json(query);
-        self.rest.read::<Asks>(call).await.map(|body| body.offers)
+        let call = Call::post("search the offers", "/api/v0/bundles/").json(query);
+        self.rest.read(call.wanting("/offers")).await
     }
 
     /// Rents; answers with the id of the machine.
@@ -78,7 +72,6 @@ impl Client {
         let ordered: Ordered = answer.json()?;
         ordered
             .new_contract
-            .filter(|_| ordered.success != Some(false))
             .ok_or_else(|| answer.error(answer.lost(), "Vast.ai answered without the id of the instance"))
     }
 
@@ -102,22 +95,15 @@ impl Client {
 
     /// Destroys a machine and its disk.
     pub async fn destroy(&self, id: u64) -> Result<(), ProviderError> {
-        let call = Call::new("delete the instance", Method::DELETE, ONE, Effect::Repeatable)
-            .with(id.to_string())
-            .json(json!({}));
-        self.rest.done(call).await
+        let call = Call::delete("delete the instance", ONE, id.to_string());
+        self.rest.done(call.json(json!({}))).await
     }
 
     /// Lets a key log in to one machine.
     pub async fn attach_key(&self, id: u64, key: &str) -> Result<(), ProviderError> {
-        let call = Call::new(
-            "attach the SSH key",
-            Method::POST,
-            "/api/v0/instances/{id}/ssh/",
-            Effect::Repeatable,
-        )
-        .with(id.to_string())
-        .json(json!({ "ssh_key": key }));
+        let call = Call::post("attach the SSH key", "/api/v0/instances/{id}/ssh/")
+            .with(id.to_string())
+            .json(json!({ "ssh_key": key }));
         let answer = self.rest.any(call).await?;
         let there = answer
             .maybe::<Failure>()
@@ -141,8 +127,8 @@ impl Client {
 
     /// Makes a network.
     pub async fn make_overlay(&self, name: &str, cluster: u64) -> Result<(), ProviderError> {
-        let call = Call::new("create the overlay", Method::POST, OVERLAY, Effect::Creates)
-            .json(json!({ "cluster_id": cluster, "name": name }));
+        let call =
+            Call::create("create the overlay", OVERLAY).json(json!({ "cluster_id": cluster, "name": name }));
         self.rest.done(call).await
     }
 

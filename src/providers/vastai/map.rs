@@ -10,8 +10,9 @@ use skyward_core::{
 };
 use skyward_provider_kit::{
     boot,
+    lookup::Listed,
     marks::{self, Name},
-    quoted, said,
+    mentions, quoted, said,
 };
 
 use super::{config::Settings, offers, wire::Instance};
@@ -134,9 +135,19 @@ fn moment(seconds: f64) -> Option<Timestamp> {
     Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()
 }
 
-/// Whether the contract is over.
-pub fn gone(instance: &Instance) -> bool {
-    instance.cur_state.as_deref() == Some("unloaded")
+impl Listed for Instance {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        mark(self.label.as_deref()?)
+    }
+
+    /// The contract is over.
+    fn gone(&self) -> bool {
+        self.cur_state.as_deref() == Some("unloaded")
+    }
 }
 
 /// Whether its host is silent; that may pass.
@@ -248,16 +259,16 @@ fn phase(instance: &Instance, reachable: bool, lost: bool) -> ProviderPhase {
 
 /// Whether Docker gave up on the image.
 fn pull_failed(words: &str) -> bool {
-    let lower = words.to_lowercase();
-    [
-        "manifest unknown",
-        "pull access denied",
-        "repository does not exist",
-        "manifest for",
-        "invalid reference",
-    ]
-    .iter()
-    .any(|sign| lower.contains(sign))
+    mentions(
+        words,
+        &[
+            "manifest unknown",
+            "pull access denied",
+            "repository does not exist",
+            "manifest for",
+            "invalid reference",
+        ],
+    )
 }
 
 #[cfg(test)]

@@ -14,24 +14,24 @@ pub mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Mark, Market, Offer, Order,
-    ProviderError, ProviderMachine, ProviderPhase,
+    Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Market, Offer, Order, ProviderError,
+    ProviderMachine, ProviderPhase,
     error::ErrorClass,
     machine::FailureKind,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Connected, Kind,
-    http::{Auth, Batched, Http, Setup},
-    lookup::{self, Listed, Maker, Service},
+    Kind,
+    http::{Answer, Batched, Rest, Rule},
+    lookup::{Listed as _, Maker, Service},
     marks,
 };
 use tokio::time::Instant;
@@ -53,34 +53,27 @@ const FORGOTTEN: Duration = Duration::from_hours(1);
 /// How long a host that ran may be silent before its machine counts as lost.
 const SILENCE: Duration = Duration::from_mins(5);
 
-/// This folder, for the registry.
-pub struct VastAiKind;
-
-impl Kind for VastAiKind {
-    const NAME: &'static str = KIND;
+impl Kind for VastAi {
+    const CLOUD: &'static str = "Vast.ai";
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
-    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const ENDPOINT: (&'static str, &'static str) = client::ENDPOINT;
     // A look at a machine needs these settings and has no order with its overrides.
     const FIXED: &'static [&'static str] =
         &["geolocation", "requireDirectPort", "useOverlay", "overlayTimeout"];
-    type Settings = Settings;
+    const LIMITS: &'static [Rule] = client::LIMITS;
+    const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
 
-    fn connect(account: Account<Settings>) -> Connected {
-        let auth = Auth::Bearer(account.credentials.token(config::API_KEY)?);
-        let setup = Setup::of(&account, "Vast.ai", client::ENDPOINT, auth, client::limits());
-        let http = Http::new(setup)?;
-        let vastai = VastAi {
-            client: Client::new(http),
-            settings: account.settings.clone(),
+    fn new(rest: Rest, settings: Settings) -> Self {
+        Self {
+            client: Client::new(rest),
+            settings,
             overlays: Batched::default(),
             made: Maker::default(),
             silent: Mutex::default(),
             making: Mutex::default(),
             joins: Mutex::default(),
             bids: Mutex::default(),
-        };
-        lookup::provider(&account.settings, vastai)
+        }
     }
 }
 
@@ -111,7 +104,7 @@ const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// One account at Vast.ai.
-struct VastAi {
+pub struct VastAi {
     client: Client,
     settings: Settings,
     /// As last listed; `None` where Vast.ai has no such list.
@@ -143,24 +136,10 @@ impl Joining {
     }
 }
 
-impl Listed for Instance {
-    fn id(&self) -> String {
-        self.id.to_string()
-    }
-
-    fn mark(&self) -> Option<Mark> {
-        map::mark(self.label.as_deref()?)
-    }
-
-    fn gone(&self) -> bool {
-        map::gone(self)
-    }
-}
-
 impl VastAi {
     /// Whether the host of a machine has been silent for too long.
     fn lost(&self, instance: &Instance) -> bool {
-        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut silent = self.silent.lock();
         if map::silent(instance) {
             silent.entry(instance.id).or_insert_with(Instant::now).elapsed() > SILENCE
         } else {
@@ -192,7 +171,7 @@ impl VastAi {
     async fn network(&self, order: &Order, cluster: u64) -> Result<String, ProviderError> {
         let name = map::overlay(&order.mark, cluster);
         let since = {
-            let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut making = self.making.lock();
             making.retain(|_, since| since.elapsed() < FORGOTTEN);
             *making.entry(name.clone()).or_insert_with(Instant::now)
         };
@@ -200,7 +179,7 @@ impl VastAi {
         let error = match made {
             Err(error) if error.kind.class() == ErrorClass::Retryable => error,
             other => {
-                self.forget(&name);
+                self.making.lock().remove(&name);
                 return other;
             }
         };
@@ -208,7 +187,7 @@ impl VastAi {
         if since.elapsed() < limit {
             return Err(error);
         }
-        self.forget(&name);
+        self.making.lock().remove(&name);
         Err(ProviderError::new(
             ErrorKind::NoCapacity,
             "create the overlay",
@@ -219,15 +198,10 @@ impl VastAi {
         ))
     }
 
-    fn forget(&self, overlay: &str) {
-        let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        making.remove(overlay);
-    }
-
     /// Puts a machine into its network.
     async fn join(&self, overlay: &str, id: u64) -> Result<(), ProviderError> {
         self.client.join_overlay(overlay, id).await?;
-        self.joins().insert(id, Joining::Done);
+        self.joins.lock().insert(id, Joining::Done);
         Ok(())
     }
 
@@ -249,10 +223,6 @@ impl VastAi {
         Ok(known.iter().any(is_in))
     }
 
-    fn joins(&self) -> MutexGuard<'_, BTreeMap<u64, Joining>> {
-        self.joins.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks that will do for an order, the cheapest first, each with the bid for it.
     async fn asks(
         &self,
@@ -263,7 +233,7 @@ impl VastAi {
         let disk = map::disk_gb(order, settings);
         let query = offers::query_of(group, order.market, settings, disk);
         let multiplier = settings.bid_multiplier();
-        let held = self.bids.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let held = self.bids.lock().clone();
         let mut asks = Vec::new();
         for ask in self.client.search(query).await? {
             // Otherwise machines of one account would take the GPUs from each other for ever.
@@ -320,8 +290,8 @@ impl Service for VastAi {
     // Its calls keep a distance of seconds.
     const OPERATION: Duration = Duration::from_secs(50);
 
-    async fn account(&self) -> Result<String, ProviderError> {
-        Ok(self.client.user().await?.id.to_string())
+    async fn account(&self) -> Result<Option<String>, ProviderError> {
+        Ok(Some(self.client.user().await?.to_string()))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
@@ -340,10 +310,11 @@ impl Service for VastAi {
 
     async fn machines(&self) -> Result<Vec<Instance>, ProviderError> {
         let instances = self.client.instances().await?;
-        let held = offers::bids(instances.iter().filter(|instance| !map::gone(instance)));
-        *self.bids.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        let held = offers::bids(instances.iter().filter(|instance| !instance.gone()));
+        *self.bids.lock() = held;
         let listed: BTreeSet<u64> = instances.iter().map(|instance| instance.id).collect();
-        self.joins()
+        self.joins
+            .lock()
             .retain(|id, joining| listed.contains(id) || joining.is_young());
         Ok(instances)
     }
@@ -386,7 +357,7 @@ impl Service for VastAi {
                 Ok(id) => {
                     // A machine that cannot join yet does so at a later look.
                     if let Some(overlay) = &overlay {
-                        self.joins().insert(id, Joining::Since(Instant::now()));
+                        self.joins.lock().insert(id, Joining::Since(Instant::now()));
                         if let Err(error) = self.join(overlay, id).await {
                             tracing::debug!(%error, id, "the machine joins its overlay network later");
                         }
@@ -409,7 +380,8 @@ impl Service for VastAi {
     async fn finish(&self, instance: &Instance) -> Option<ProviderPhase> {
         let overlay = map::overlay_of(instance)?;
         let since = match self
-            .joins()
+            .joins
+            .lock()
             .entry(instance.id)
             .or_insert_with(|| Joining::Since(Instant::now()))
         {
@@ -418,7 +390,7 @@ impl Service for VastAi {
         };
         match self.is_in(&overlay, instance.id).await {
             Ok(true) => {
-                self.joins().insert(instance.id, Joining::Done);
+                self.joins.lock().insert(instance.id, Joining::Done);
                 return None;
             }
             Ok(false) => {}
@@ -446,10 +418,7 @@ impl Service for VastAi {
     }
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
-        self.silent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&instance.id);
+        self.silent.lock().remove(&instance.id);
         self.client.destroy(instance.id).await?;
         Ok(Deletion::InProgress)
     }

@@ -373,7 +373,7 @@ pub fn offers(on_demand: &[Ask], bids: &[Ask], settings: &Settings) -> Vec<Offer
             architecture: if group.arm {
                 Architecture::Arm64
             } else {
-                Architecture::X86_64
+                Architecture::Amd64
             },
             on_demand: seen.on_demand,
             spot: seen.spot,

@@ -7,13 +7,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use skyward_provider_kit::Amount;
 
-/// Body of a search.
-#[derive(Debug, Deserialize)]
-pub struct Asks {
-    /// What is for rent.
-    pub offers: Vec<Ask>,
-}
-
 /// A slice of one host that is for rent.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ask {
@@ -78,9 +71,6 @@ pub struct Ask {
 /// Answer to an order.
 #[derive(Debug, Deserialize)]
 pub struct Ordered {
-    /// Whether the order was accepted; 200 alone does not say so.
-    #[serde(default)]
-    pub success: Option<bool>,
     /// Id of the machine.
     #[serde(default)]
     pub new_contract: Option<u64>,
@@ -174,13 +164,6 @@ pub struct Overlay {
     /// Ids of its machines.
     #[serde(default)]
     pub instances: Vec<u64>,
-}
-
-/// The account.
-#[derive(Debug, Deserialize)]
-pub struct User {
-    /// Its id.
-    pub id: u64,
 }
 
 /// Body of a failure; any part may be missing, and 429 may be plain text.

@@ -2,16 +2,13 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use skyward_core::{ProviderError, Secret};
+use skyward_core::ProviderError;
 use skyward_provider_kit::{
-    http::{Auth, Call, Effect, Http, Limits, List, Rate, Rest, Rule, pages::End},
+    http::{Call, Effect, List, Rate, Rest, Rule, pages::End},
     shared::{RestStore, SCRIPTS, SSH_KEYS},
 };
 
-use super::{
-    errors::{REMEDIES, provider_error},
-    wire::{ActionResult, Availability, Instance, InstanceType, Location, Volume},
-};
+use super::wire::{ActionResult, Availability, Instance, InstanceType, Location, Volume};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("verda", "https://api.verda.com");
@@ -21,24 +18,18 @@ const PAGE: usize = 100;
 
 /// Verda's limits: 500 calls a minute for a project, 60 for each method and path, 120
 /// for the lists that everybody polls.
-pub fn limits() -> Limits {
-    Limits::new(vec![
-        Rule::account(Rate::per_minute(500)),
-        Rule::call("GET", "/v1/instances", Rate::per_minute(120)),
-        Rule::call("GET", "/v1/volumes", Rate::per_minute(120)),
-        Rule::each(Rate::per_minute(60)),
-    ])
-}
-
-/// How calls are authorised.
-pub fn auth(id: String, secret: Secret) -> Auth {
-    Auth::client("/v1/oauth2/token", id, secret, REMEDIES.credentials)
-}
+pub const LIMITS: &[Rule] = &[
+    Rule::account(Rate::per_minute(500)),
+    Rule::call("GET", "/v1/instances", Rate::per_minute(120)),
+    Rule::call("GET", "/v1/volumes", Rate::per_minute(120)),
+    Rule::each(Rate::per_minute(60)),
+];
 
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    rest: Rest,
+    /// The API.
+    pub rest: Rest,
 }
 
 /// The outcome of an action on a machine.
@@ -51,13 +42,6 @@ pub enum Acted {
 }
 
 impl Client {
-    /// A client over this transport.
-    pub fn new(http: Http) -> Self {
-        Self {
-            rest: Rest::new(http, provider_error),
-        }
-    }
-
     /// Every machine of the project.
     pub async fn instances(&self) -> Result<Vec<Instance>, ProviderError> {
         self.rest.read(Call::get("list the instances", INSTANCES)).await

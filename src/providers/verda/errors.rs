@@ -3,7 +3,7 @@
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::{
     http::{Answer, Effect, Remedies, judge},
-    said,
+    mentions, said,
 };
 
 use super::wire::Failure;
@@ -19,8 +19,7 @@ pub const REMEDIES: Remedies = Remedies {
 /// The error of a failure.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let failure: Failure = answer.maybe().unwrap_or_default();
-    let lower = failure.message.to_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let says = |words: &[&str]| mentions(&failure.message, words);
     let creates = answer.effect() == Effect::Creates;
     let (kind, remedy) = match answer.status.as_u16() {
         // Verda also reports a missing machine in this way.
@@ -55,10 +54,9 @@ pub enum Refusal {
 
 /// Verda has no codes for these, only words.
 pub fn refusal(message: &str) -> Refusal {
-    let lower = message.to_lowercase();
-    if lower.contains("discontinued instance") || lower.contains("invalid instance id") {
+    if mentions(message, &["discontinued instance", "invalid instance id"]) {
         Refusal::Gone
-    } else if lower.contains("provisioning instance") {
+    } else if mentions(message, &["provisioning instance"]) {
         Refusal::NotYet
     } else {
         Refusal::Other

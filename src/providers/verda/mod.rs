@@ -14,21 +14,21 @@ use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Market, Offer, Order, ProviderError,
-    ProviderMachine,
+    Capabilities, CredentialKey, Credentials, Deletion, ErrorKind, Leftover, Market, Offer, Order,
+    ProviderError, ProviderMachine,
     provider::{HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Cache, Connected, Kind, account_id,
+    Cache, Kind,
     boot::bare_script,
-    http::{Batched, Http, Setup},
+    http::{Answer, Auth, Batched, Rest, Rule},
     lookup::{self, PRICE_AGE, Service},
     shared::Shared,
 };
 
 use client::{Acted, Client};
 use config::Settings;
-use errors::{Refusal, refusal};
+use errors::{REMEDIES, Refusal, refusal};
 use map::TAGS;
 use wire::{Instance, InstanceType};
 
@@ -41,36 +41,31 @@ const REMEMBERED: Duration = Duration::from_hours(1);
 /// Most ends that are remembered: more than an account can order in that time.
 const ENDED: usize = 1 << 16;
 
-/// This folder, for the registry.
-pub struct VerdaKind;
-
-impl Kind for VerdaKind {
-    const NAME: &'static str = KIND;
+impl Kind for Verda {
+    const CLOUD: &'static str = "Verda";
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
-    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const ENDPOINT: (&'static str, &'static str) = client::ENDPOINT;
     const FIXED: &'static [&'static str] = &["region"];
-    type Settings = Settings;
+    const LIMITS: &'static [Rule] = client::LIMITS;
+    const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
+    const IDENTITY: &'static str = "client";
 
-    fn connect(account: Account<Settings>) -> Connected {
-        let id = account.credentials.token(config::CLIENT_ID)?;
-        let secret = account.credentials.token(config::CLIENT_SECRET)?;
-        // Verda does not tell the id of a project: a digest of the client id, which comes from a
-        // Secret, stands for it.
-        let account_id = account_id("client", &id);
-        let auth = client::auth(id.expose().to_owned(), secret);
-        let setup = Setup::of(&account, "Verda", client::ENDPOINT, auth, client::limits());
-        let client = Client::new(Http::new(setup)?);
-        let verda = Verda {
+    fn auth(credentials: &Credentials) -> Result<Auth, ProviderError> {
+        let id = credentials.token(config::CLIENT_ID)?.expose().to_owned();
+        let secret = credentials.token(config::CLIENT_SECRET)?;
+        Ok(Auth::client("/v1/oauth2/token", id, secret, REMEDIES.credentials))
+    }
+
+    fn new(rest: Rest, settings: Settings) -> Self {
+        let client = Client { rest };
+        Self {
             keys: Shared::new(client.keys()),
             scripts: Shared::new(client.scripts()),
             client,
-            settings: account.settings.clone(),
-            account_id,
+            settings,
             types: Batched::default(),
             ended: Cache::new(REMEMBERED, ENDED),
-        };
-        lookup::provider(&account.settings, verda)
+        }
     }
 }
 
@@ -93,11 +88,10 @@ const CAPABILITIES: Capabilities = Capabilities {
     ..Capabilities::of(KIND)
 };
 
-/// One project at Verda.
-struct Verda {
+/// One project at Verda, which does not tell its id.
+pub struct Verda {
     client: Client,
     settings: Settings,
-    account_id: String,
     types: Batched<Vec<InstanceType>>,
     keys: Shared,
     scripts: Shared,
@@ -114,17 +108,16 @@ impl Verda {
             .await?;
         let kind = types
             .iter()
-            .find(|kind| kind.instance_type == order.instance_type)
-            .ok_or_else(|| lookup::not_sold("Verda", order))?;
-        let price = match order.market {
-            Market::OnDemand => Some(kind.price_per_hour),
-            Market::Spot => kind.spot_price,
-        };
-        // 0 means that the type has no price on this market.
-        let price = price.map(|price| price.0).filter(|price| !price.is_zero());
-        let price = price.ok_or_else(|| lookup::not_sold("Verda", order))?;
-        lookup::affordable(Some(price), order)?;
-        Ok(kind.clone())
+            .find(|kind| kind.instance_type == order.instance_type);
+        let sold = kind.and_then(|kind| {
+            let price = match order.market {
+                Market::OnDemand => kind.price_per_hour.0,
+                Market::Spot => kind.spot_price?.0,
+            };
+            // 0 means that the type has no price on this market.
+            (!price.is_zero()).then(|| (kind.clone(), price))
+        });
+        lookup::affordable(Self::CLOUD, sold, order)
     }
 }
 
@@ -135,12 +128,6 @@ impl Service for Verda {
     type Settings = Settings;
     type Machine = Instance;
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const OPERATION: Duration = Duration::from_secs(45);
-
-    async fn account(&self) -> Result<String, ProviderError> {
-        self.client.instances().await?;
-        Ok(self.account_id.clone())
-    }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         let (types, locations, on_demand, spot) = tokio::try_join!(

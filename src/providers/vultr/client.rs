@@ -5,13 +5,12 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::Value;
 use skyward_core::ProviderError;
 use skyward_provider_kit::{
-    http::{Call, Http, Limits, List, Rate, Rest, Rule},
+    http::{Call, List, Rate, Rest, Rule},
     shared::{RestStore, SSH_KEYS},
 };
 
 use super::{
     config::Mode,
-    errors::provider_error,
     wire::{Instance, Plan},
 };
 
@@ -26,12 +25,10 @@ const fn pages(entries: &'static str) -> List {
 }
 
 /// 30 calls a second for one address of the Internet, which other Providers of the operator may share.
-pub fn limits() -> Limits {
-    Limits::new(vec![Rule::account(Rate {
-        calls: 15,
-        window: Duration::from_secs(1),
-    })])
-}
+pub const LIMITS: &[Rule] = &[Rule::account(Rate {
+    calls: 15,
+    window: Duration::from_secs(1),
+})];
 
 /// The words in which the APIs of virtual machines and of bare metal differ.
 struct Words {
@@ -74,17 +71,11 @@ const fn words(mode: Mode) -> Words {
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    rest: Rest,
+    /// The API.
+    pub rest: Rest,
 }
 
 impl Client {
-    /// A client over this transport.
-    pub fn new(http: Http) -> Self {
-        Self {
-            rest: Rest::new(http, provider_error),
-        }
-    }
-
     /// Every machine of one API.
     pub async fn instances(&self, mode: Mode) -> Result<Vec<Instance>, ProviderError> {
         let words = words(mode);

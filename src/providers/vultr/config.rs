@@ -46,7 +46,7 @@ pub struct Settings {
 /// The two things that Vultr rents, each with an API of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(inline, transform = skyward_api::crd::explain_variants)]
+#[schemars(inline, transform = skyward_core::schema::explain_variants)]
 pub enum Mode {
     /// Cloud GPU: virtual machines with whole GPUs or parts of one.
     #[default]

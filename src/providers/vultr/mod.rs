@@ -16,12 +16,12 @@ use std::{collections::BTreeSet, time::Duration};
 use async_trait::async_trait;
 use futures::future::try_join_all;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
+    Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
     provider::{Idempotency, MarkWriters, Marking, SelfStop},
 };
 use skyward_provider_kit::{
-    Connected, Kind, account_id,
-    http::{Auth, Batched, Http, Setup},
+    Kind,
+    http::{Answer, Batched, Rest, Rule},
     lookup::{self, PRICE_AGE, Service},
     shared::Shared,
 };
@@ -37,32 +37,22 @@ pub const KIND: &str = "vultr";
 /// are read more often for offers.
 const KNOWN: Duration = Duration::from_hours(1);
 
-/// This folder, for the registry.
-pub struct VultrKind;
-
-impl Kind for VultrKind {
-    const NAME: &'static str = KIND;
+impl Kind for Vultr {
+    const CLOUD: &'static str = "Vultr";
     const CREDENTIALS: &'static [CredentialKey] = config::CREDENTIALS;
-    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[client::ENDPOINT];
-    const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+    const ENDPOINT: (&'static str, &'static str) = client::ENDPOINT;
     const FIXED: &'static [&'static str] = &["mode", "region"];
-    type Settings = Settings;
+    const LIMITS: &'static [Rule] = client::LIMITS;
+    const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
 
-    fn connect(account: Account<Settings>) -> Connected {
-        let key = account.credentials.token(config::API_KEY)?;
-        // Vultr tells a name and an e-mail address, and no id: a digest of the key stands for it.
-        let account_id = account_id("key", &key);
-        let auth = Auth::Bearer(key);
-        let setup = Setup::of(&account, "Vultr", client::ENDPOINT, auth, client::limits());
-        let client = Client::new(Http::new(setup)?);
-        let vultr = Vultr {
+    fn new(rest: Rest, settings: Settings) -> Self {
+        let client = Client { rest };
+        Self {
             keys: Shared::new(client.keys()),
             client,
-            settings: account.settings.clone(),
-            account_id,
+            settings,
             plans: Batched::default(),
-        };
-        lookup::provider(&account.settings, vultr)
+        }
     }
 }
 
@@ -83,11 +73,10 @@ const CAPABILITIES: Capabilities = Capabilities {
     ..Capabilities::of(KIND)
 };
 
-/// One account at Vultr.
-struct Vultr {
+/// One account at Vultr, which tells its name and its e-mail address, and no id.
+pub struct Vultr {
     client: Client,
     settings: Settings,
-    account_id: String,
     plans: Batched<Vec<Plan>>,
     keys: Shared,
 }
@@ -120,12 +109,6 @@ impl Service for Vultr {
     type Settings = Settings;
     type Machine = Instance;
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
-    const OPERATION: Duration = Duration::from_secs(45);
-
-    async fn account(&self) -> Result<String, ProviderError> {
-        self.machines().await?;
-        Ok(self.account_id.clone())
-    }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         let plans = self.plans.fresh(Self::OPERATION, || self.plans()).await?;
@@ -168,8 +151,7 @@ impl Service for Vultr {
             .await?;
         let plan = plans.iter().find(|plan| plan.id == order.instance_type);
         let sold = plan.and_then(|plan| offers::price(plan).map(|price| (plan.mode, price)));
-        let (mode, price) = sold.ok_or_else(|| lookup::not_sold("Vultr", order))?;
-        lookup::affordable(Some(price), order)?;
+        let mode = lookup::affordable(Self::CLOUD, sold, order)?;
         let key = self.keys.key(order).await?.id;
         self.client
             .create(mode, map::body(order, settings, mode, &key))

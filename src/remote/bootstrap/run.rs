@@ -1,12 +1,9 @@
 //! Runs the steps over a connection.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::{
     fs::File,
     time::{Instant, sleep},
@@ -23,7 +20,7 @@ use crate::{
     budget::Account,
     diagnosis::Diagnosis,
     quote::quote,
-    sessions::lock,
+    sessions::{FailureKind, SessionFailure},
     ssh::{Connection, Input},
     transcript::Transcript,
     turns::Turn,
@@ -50,11 +47,11 @@ impl Deadline {
 
     /// Extends the deadline by time that was spent waiting.
     pub(crate) fn extend(&self, by: Duration) {
-        *lock(&self.0) += by;
+        *self.0.lock() += by;
     }
 
     fn left(&self) -> Duration {
-        lock(&self.0).saturating_duration_since(Instant::now())
+        self.0.lock().saturating_duration_since(Instant::now())
     }
 }
 
@@ -63,26 +60,8 @@ impl Deadline {
 pub(crate) enum BootstrapError {
     /// The connection is gone; to be tried again.
     Lost(String),
-    /// A step failed.
-    Failed {
-        /// Which.
-        step: &'static str,
-        /// What happened, with its last output.
-        message: String,
-        /// Why, as far as its output tells.
-        diagnosis: Box<Diagnosis>,
-    },
-    /// A step took too long.
-    TimedOut {
-        /// Which.
-        step: &'static str,
-        /// What happened, with its last output.
-        message: String,
-        /// Why, as far as its output tells.
-        diagnosis: Box<Diagnosis>,
-    },
-    /// This machine cannot be used at all.
-    Unsupported(String),
+    /// A step failed or took too long, or this machine cannot be used at all.
+    Failed(SessionFailure),
     /// The machine broke a limit.
     Broken(String),
 }
@@ -127,19 +106,13 @@ impl Prepared {
     }
 }
 
-/// Where a bootstrap is, in terms of its own steps.
-struct Position {
-    steps: Vec<Step>,
-}
-
-impl Position {
-    fn at(&self, step: Step) -> Progress {
-        let index = self.steps.iter().position(|s| *s == step).unwrap_or_default();
-        Progress {
-            step: step.name().to_owned(),
-            index: index as u32 + 1,
-            total: self.steps.len() as u32,
-        }
+/// How far a bootstrap with these steps is at one of them.
+fn at(step: Step, steps: &[Step]) -> Progress {
+    let index = steps.iter().position(|s| *s == step).unwrap_or_default();
+    Progress {
+        step: step.name().to_owned(),
+        index: index as u32 + 1,
+        total: steps.len() as u32,
     }
 }
 
@@ -149,29 +122,22 @@ pub(crate) async fn prepare(
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Prepared, BootstrapError> {
     let Bootstrap { spec, binaries, .. } = bootstrap;
-    progress(
-        Position {
-            steps: plan::steps(spec, None),
-        }
-        .at(Step::Probe),
-    );
+    progress(at(Step::Probe, &plan::steps(spec, None)));
     let mut facts = bootstrap.look().await?;
     if let Some(reason) = plan::unusable(&facts, binaries) {
-        return Err(BootstrapError::Unsupported(reason));
+        return Err(unsupported(reason));
     }
     let binary = binaries.get(&facts.architecture).cloned().ok_or_else(|| {
-        BootstrapError::Unsupported(format!(
+        unsupported(format!(
             "there is no agent for architecture {}",
             facts.architecture
         ))
     })?;
-    let position = Position {
-        steps: plan::steps(spec, Some(&facts)),
-    };
+    let steps = plan::steps(spec, Some(&facts));
     let python = plan::python(spec, facts.python.as_deref());
     let mut variables = facts.variables.clone();
     let mut all_done = true;
-    for step in &position.steps {
+    for step in &steps {
         let limit = bootstrap.limit(spec.step_timeout);
         let Marked { script, digest } = match step {
             // Done by the first look, or below.
@@ -192,7 +158,7 @@ pub(crate) async fn prepare(
             continue;
         }
         all_done = false;
-        progress(position.at(*step));
+        progress(at(*step, &steps));
         let said = bootstrap
             .run(&script, limit)
             .await
@@ -206,7 +172,7 @@ pub(crate) async fn prepare(
     }
     if facts.agent_digest.as_ref() != Some(&binary.digest) {
         all_done = false;
-        progress(position.at(Step::Agent));
+        progress(at(Step::Agent, &steps));
         bootstrap.upload(&facts, &binary).await?;
     }
     let environment = plan::run_environment(spec, &facts, &variables);
@@ -215,7 +181,7 @@ pub(crate) async fn prepare(
         binary,
         environment,
         may_run,
-        start: position.at(Step::Start),
+        start: at(Step::Start, &steps),
         facts,
     })
 }
@@ -266,16 +232,11 @@ impl Bootstrap<'_> {
 
     async fn upload(&self, facts: &Facts, binary: &Binary) -> Result<(), BootstrapError> {
         let step = Step::Agent.name();
-        let failed = |message: String| BootstrapError::Failed {
-            step,
-            diagnosis: Box::new(Diagnosis::of(&message, "")),
-            message,
-        };
         let _turn = (self.uploads)().await;
         let file = File::open(&binary.path).await.map_err(|error| {
-            failed(format!(
-                "the controller cannot read its own copy of the agent: {error}"
-            ))
+            let message = format!("the controller cannot read its own copy of the agent: {error}");
+            let diagnosis = Diagnosis::of(&message, "");
+            failed(FailureKind::StepFailed, step, message, diagnosis)
         })?;
         let size = file.metadata().await.map_or(u64::MAX, |metadata| metadata.len());
         let command = steps::upload(facts, binary);
@@ -329,33 +290,49 @@ async fn stalls(written: impl Fn() -> u64, size: u64) {
     }
 }
 
+fn unsupported(why: String) -> BootstrapError {
+    BootstrapError::Failed(SessionFailure::unsupported(why))
+}
+
+fn failed(kind: FailureKind, step: &str, message: String, diagnosis: Diagnosis) -> BootstrapError {
+    BootstrapError::Failed(SessionFailure {
+        kind,
+        step: Some(step.to_owned()),
+        message,
+        diagnosis: Some(Box::new(diagnosis)),
+    })
+}
+
 /// A script's failure in words for the user; the caller names the step.
 fn describe(step: &'static str, error: ScriptError) -> BootstrapError {
     let with_output = |what: String, said: &Said| match said.tail.as_str() {
         "" => what,
         tail => format!("{what}: {tail}"),
     };
-    let why = |ended: &str, said: &Said| Box::new(Diagnosis::of(ended, &said.tail));
     match error {
         ScriptError::Lost(why) => BootstrapError::Lost(why),
         ScriptError::Broken(broken) => BootstrapError::Broken(broken),
         ScriptError::Failed { how, said } => {
             let ended = format!("failed ({how})");
-            BootstrapError::Failed {
+            let diagnosis = Diagnosis::of(&ended, &said.tail);
+            failed(
+                FailureKind::StepFailed,
                 step,
-                diagnosis: why(&ended, &said),
-                message: with_output(ended, &said),
-            }
+                with_output(ended, &said),
+                diagnosis,
+            )
         }
-        ScriptError::TimedOut { limit, said } => BootstrapError::TimedOut {
-            step,
-            // Its limit depends on the other steps, so the message leaves it out.
-            diagnosis: why("timed out", &said),
-            message: with_output(
-                format!("did not end within {} s", limit.as_secs_f32().round()),
-                &said,
-            ),
-        },
+        ScriptError::TimedOut { limit, said } => {
+            let ended = format!("did not end within {} s", limit.as_secs_f32().round());
+            // Its limit depends on the other steps, so the diagnosis leaves it out.
+            let diagnosis = Diagnosis::of("timed out", &said.tail);
+            failed(
+                FailureKind::StepTimedOut,
+                step,
+                with_output(ended, &said),
+                diagnosis,
+            )
+        }
     }
 }
 

@@ -199,15 +199,8 @@ pub(super) async fn run_command(
         result = exec => Some(result),
         () = too_much.notified() => None,
     };
-    match listener.trouble.take() {
-        Some(Trouble::Broken(words)) => return Err(ScriptError::Broken(words)),
-        // Other machines of its namespace use up the room: the step is tried again.
-        Some(Trouble::NoRoom) => {
-            return Err(ScriptError::Lost(
-                "the machines of its namespace have filled all memory that there is for what they say".into(),
-            ));
-        }
-        None => {}
+    if let Some(trouble) = listener.trouble.take() {
+        return Err(trouble);
     }
     let Some(result) = result else {
         return Err(ScriptError::Lost("it was not heard to its end".into()));
@@ -254,14 +247,6 @@ async fn end(connection: &Connection, pid: Option<&str>) {
         .await;
 }
 
-/// Why a script's output is not read on.
-enum Trouble {
-    /// It broke a limit.
-    Broken(String),
-    /// There is no room for its output now.
-    NoRoom,
-}
-
 /// Sorts a script's output.
 struct Listener<'a> {
     tag: String,
@@ -270,7 +255,8 @@ struct Listener<'a> {
     transcript: &'a Transcript,
     /// The charges for its output.
     room: Vec<Charge>,
-    trouble: Option<Trouble>,
+    /// Why its output is not read on: it broke a limit, or there is no room for it now.
+    trouble: Option<ScriptError>,
     /// The beginning of a line of standard output whose end has not come yet.
     partial: Vec<u8>,
     lines: Vec<(String, String)>,
@@ -343,7 +329,7 @@ impl<'a> Listener<'a> {
     fn said(&mut self, message: &str) {
         let said = self.said_bytes + message.len() + LINE_COSTS;
         if said > SAID || self.lines.len() == LINES {
-            self.trouble.get_or_insert(Trouble::Broken(format!(
+            self.trouble.get_or_insert(ScriptError::Broken(format!(
                 "more than {LINES} lines or {SAID} bytes in answer to one script"
             )));
             return;
@@ -351,7 +337,11 @@ impl<'a> Listener<'a> {
         let charged = self.room.len() * LINE + SAID_FREE;
         if said > charged {
             let Some(room) = self.account.try_take_for_script(LINE) else {
-                self.trouble.get_or_insert(Trouble::NoRoom);
+                // Other machines of its namespace use up the room: the step is tried again.
+                self.trouble.get_or_insert(ScriptError::Lost(
+                    "the machines of its namespace have filled all memory that there is for what they say"
+                        .into(),
+                ));
                 return;
             };
             self.room.push(room);
@@ -488,7 +478,7 @@ mod tests {
     }
 
     /// The outcome of a script that sends that line so often.
-    fn told(line: &str, often: usize) -> (usize, Option<Trouble>) {
+    fn told(line: &str, often: usize) -> (usize, Option<ScriptError>) {
         let account = Budget::default().account("tests");
         let transcript = transcript(&account);
         let mut listener = Listener::new("::t", &account, &transcript);
@@ -502,11 +492,11 @@ mod tests {
     fn a_script_that_says_more_than_any_of_ours_breaks_a_limit() {
         let variable = format!("::t var NAME {}\n", "61".repeat(32 * 1024));
         assert!(matches!(told(&variable, 31), (31, None)));
-        assert!(matches!(told(&variable, 40), (32, Some(Trouble::Broken(_)))));
+        assert!(matches!(told(&variable, 40), (32, Some(ScriptError::Broken(_)))));
         assert!(matches!(told("::t a\n", LINES), (LINES, None)));
         assert!(matches!(
             told("::t a\n", 2_000_000),
-            (LINES, Some(Trouble::Broken(_)))
+            (LINES, Some(ScriptError::Broken(_)))
         ));
         assert!(matches!(told("no message\n", 100_000), (0, None)));
     }
@@ -532,7 +522,7 @@ mod tests {
         assert!(
             listeners
                 .iter()
-                .any(|l| matches!(l.trouble, Some(Trouble::NoRoom)))
+                .any(|l| matches!(l.trouble, Some(ScriptError::Lost(_))))
         );
         assert!(listeners.iter().any(|l| l.trouble.is_none()));
     }

@@ -122,7 +122,8 @@ pub(super) fn shell_vars(spec: &Spec, facts: &Facts) -> Marked {
     let mut snippets = String::from("snippets() {\n:\n");
     for (name, snippet) in &spec.shell_vars {
         if crate::quote::is_name(name) {
-            append(&mut snippets, format_args!("capture {name} {}\n", quote(snippet)));
+            // Writing to a String cannot fail.
+            let _ = writeln!(snippets, "capture {name} {}", quote(snippet));
         }
     }
     snippets.push_str("}\n");
@@ -225,17 +226,16 @@ fn requirements(pip: &[String], indexes: &[PipIndex]) -> (String, String) {
     }
     let mut project =
         String::from("[project]\nname = \"skyward-image\"\nversion = \"0\"\ndependencies = [\n");
+    // Writing to a String cannot fail.
     for package in &own {
-        append(&mut project, format_args!("  {},\n", toml_string(package)));
+        let _ = writeln!(project, "  {},", toml_string(package));
     }
     project.push_str("]\n");
     for (number, index) in indexes.iter().enumerate() {
-        append(
-            &mut project,
-            format_args!(
-                "\n[[tool.uv.index]]\nname = \"index-{number}\"\nurl = {}\nexplicit = true\n",
-                toml_string(&index.url)
-            ),
+        let url = toml_string(&index.url);
+        let _ = write!(
+            project,
+            "\n[[tool.uv.index]]\nname = \"index-{number}\"\nurl = {url}\nexplicit = true\n"
         );
     }
     project.push_str("\n[tool.uv.sources]\n");
@@ -244,18 +244,9 @@ fn requirements(pip: &[String], indexes: &[PipIndex]) -> (String, String) {
         .filter_map(|package| Some((normalized(package), index_of(package)?)))
         .collect();
     for (name, number) in sources {
-        append(
-            &mut project,
-            format_args!("{name} = {{ index = \"index-{number}\" }}\n"),
-        );
+        let _ = writeln!(project, "{name} = {{ index = \"index-{number}\" }}");
     }
     (plain, project)
-}
-
-/// Formats at the end of a text.
-fn append(text: &mut String, what: std::fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = text.write_fmt(what);
 }
 
 /// The normalized name of a requirement such as `Torch[cuda] >= 2`.

@@ -21,7 +21,7 @@ use super::{
     until, wait,
 };
 use crate::{
-    agent::AgentError,
+    agent::{AgentError, RunReader as _},
     bootstrap,
     dial::{PodDialer, Stream},
     key,

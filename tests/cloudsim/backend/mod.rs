@@ -4,8 +4,9 @@ pub mod memory;
 pub mod pods;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::core::machine::{Endpoint, MachineId};
@@ -106,15 +107,12 @@ pub struct Reports(Arc<Mutex<VecDeque<Report>>>);
 impl Reports {
     /// Tells something.
     pub fn tell(&self, report: Report) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(report);
+        self.0.lock().push_back(report);
     }
 
     /// The oldest that nobody has taken.
     pub fn take(&self) -> Option<Report> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.0.lock().pop_front()
     }
 }
 

@@ -1,9 +1,10 @@
 //! One simulated cloud: the order in which a request meets faults, checks and the world.
 
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::{Backend, Command, Reports};
 use crate::core::clock::Clock;
@@ -258,7 +259,7 @@ impl Sim {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn caught_up(&self) -> MutexGuard<'_, Inner> {

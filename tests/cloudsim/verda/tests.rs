@@ -6,9 +6,8 @@ mod market;
 mod sdk;
 mod volumes;
 
-use std::sync::Mutex;
-
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::Verda;
@@ -73,7 +72,7 @@ impl World {
 
     /// Sends a request, null for no body, with a new token when the old one has ended.
     pub(super) async fn send(&self, method: Method, path: &str, body: Value) -> anyhow::Result<Reply> {
-        let client = self.client.lock().unwrap().clone();
+        let client = self.client.lock().clone();
         let once = async |client: &Client| match &body {
             Value::Null => client.call(method.clone(), path).await,
             body => client.json(method.clone(), path, body.clone()).await,
@@ -83,7 +82,7 @@ impl World {
             return Ok(reply);
         }
         let client = login(&self.simulator, "id", "secret").await;
-        *self.client.lock().unwrap() = client.clone();
+        *self.client.lock() = client.clone();
         once(&client).await
     }
 

@@ -156,7 +156,7 @@ proptest! {
         let victim = path(&bed.folder(), starts[damage.index(starts.len())]);
         let size = fs::metadata(&victim).unwrap().len();
         let kept = keep.index(usize::try_from(size).unwrap() + 1) as u64;
-        OpenOptions::new().write(true).open(&victim).unwrap().set_len(kept).unwrap();
+        fs::OpenOptions::new().write(true).open(&victim).unwrap().set_len(kept).unwrap();
         for (at, bytes) in bed.read(0) {
             let at = usize::try_from(at).unwrap();
             prop_assert_eq!(&bytes[..], &bed.whole[at..at + bytes.len()]);

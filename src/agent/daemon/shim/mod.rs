@@ -16,14 +16,11 @@ mod spawn;
 mod verdict;
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, ErrorKind, Read, Seek, Write},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
-        unix::{
-            fs::OpenOptionsExt,
-            net::{UnixListener, UnixStream},
-        },
+        unix::net::{UnixListener, UnixStream},
     },
     path::Path,
     time::{Duration, Instant},
@@ -48,10 +45,11 @@ use self::{
     output::Output,
     prepare::{Failure, Prepared},
     signals::Signals,
+    spawn::Work,
     verdict::{Cause, Observed, Status},
 };
 use super::{
-    frame,
+    files, frame,
     home::{Home, RunFolder},
     machine,
     memory::{self, Kills},
@@ -109,7 +107,7 @@ fn run(
         ..Observed::default()
     };
     let kills = Kills::now(machine::is_container());
-    let begun = || -> Result<(Prepared, Output), Failure> {
+    let begun = || -> Result<(Prepared, Output, Work), Failure> {
         let prepared = prepare::prepare(home, folder, spec, default_user)?;
         let output = Output::create(folder, spec.log_limit)?;
         // From here on a second start would be a repetition.
@@ -118,18 +116,11 @@ fn run(
             kills: kills.clone(),
         }
         .leave(folder)?;
-        Ok((prepared, output))
+        let work = spawn::spawn(&prepared, spec)?;
+        Ok((prepared, output, work))
     }();
-    let (prepared, output) = match begun {
-        Ok(ready) => ready,
-        Err(failure) => {
-            observed.failure = Some(failure);
-            observed.finished_ms = unix_ms();
-            return Ok((observed, Some(control)));
-        }
-    };
-    let work = match spawn::spawn(&prepared, spec) {
-        Ok(work) => work,
+    let (prepared, output, work) = match begun {
+        Ok(begun) => begun,
         Err(failure) => {
             observed.failure = Some(failure);
             observed.finished_ms = unix_ms();
@@ -310,13 +301,9 @@ impl Shim<'_> {
 
     /// The run ends when its main process ends: nothing stays behind.
     fn end_descendants(&mut self) {
-        if !self.reap() {
-            return;
+        if self.reap() {
+            self.kill_all();
         }
-        let own = std::process::id() as i32;
-        let _ = killpg(self.pid, Signal::SIGKILL);
-        processes::kill_all(|| processes::descendants(own));
-        self.reap();
     }
 
     /// Asks the work to end; the first cause counts.
@@ -337,6 +324,10 @@ impl Shim<'_> {
     fn kill(&mut self) {
         self.kill_at = None;
         self.killed = true;
+        self.kill_all();
+    }
+
+    fn kill_all(&mut self) {
         let _ = killpg(self.pid, Signal::SIGKILL);
         let own = std::process::id() as i32;
         processes::kill_all(|| processes::descendants(own));
@@ -410,13 +401,7 @@ struct ExitFile {
 
 impl ExitFile {
     fn allocate(folder: &RunFolder) -> io::Result<Self> {
-        let path = folder.path().join("exit.next");
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
+        let file = files::create(folder.path().join("exit.next"))?;
         let _ = fallocate(&file, FallocateFlags::empty(), 0, EXIT_BYTES);
         Ok(Self {
             file,

@@ -3,17 +3,17 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, ErrorKind, Read, Seek},
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
 
 use super::{
-    super::{exec, home::Home, processes::RUN_VARIABLE, users},
+    super::{exec, files, home::Home, processes::RUN_VARIABLE, users},
     RunFolder,
     sources::{Sources, make_working_directory},
-    verdict::{DEFAULT_RESULT_LIMIT, Outcome},
+    verdict::{Outcome, result_limit},
 };
 use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
 
@@ -158,7 +158,7 @@ fn prepare_script(
         "python" => {
             prepared.hint = python_hint();
             prepared.is_own_program = true;
-            (python(home), "script.py")
+            (text(&home.python()), "script.py")
         }
         other => {
             return Err(Failure::new(format!(
@@ -187,15 +187,15 @@ fn prepare_function(
         "entrypoint": if function.entrypoint.is_empty() { "main" } else { &function.entrypoint },
         "args": if function.args_json.is_empty() { "[]" } else { &function.args_json },
         "kwargs": if function.kwargs_json.is_empty() { "{}" } else { &function.kwargs_json },
-        "result_limit": if spec.result_limit == 0 { DEFAULT_RESULT_LIMIT } else { spec.result_limit },
+        "result_limit": result_limit(spec),
     });
     let call_path = sources.write("call.json", call.to_string().as_bytes())?;
-    let result = open_private(&folder.result())?;
-    let outcome = open_private(&folder.outcome())?;
+    let result = files::create(folder.result())?;
+    let outcome = files::create(folder.outcome())?;
     prepared.hint = python_hint();
     prepared.is_own_program = true;
     prepared.arguments = vec![
-        python(home),
+        text(&home.python()),
         text(&home.python_path().join("skyward/_run.py")),
         text(&call_path),
         result.as_raw_fd().to_string(),
@@ -204,15 +204,6 @@ fn prepare_function(
     prepared.result = Some(result);
     prepared.outcome = Some(outcome);
     Ok(())
-}
-
-fn python(home: &Home) -> String {
-    let own = home.venv_bin().join("python");
-    if own.exists() {
-        text(&own)
-    } else {
-        "python3".to_owned()
-    }
 }
 
 const fn python_hint() -> &'static str {
@@ -307,16 +298,6 @@ pub(super) fn read_outcome(mut file: &File) -> Option<Outcome> {
     file.rewind().ok()?;
     file.take(LONGEST_OUTCOME).read_to_end(&mut bytes).ok()?;
     serde_json::from_slice(&bytes).ok()
-}
-
-fn open_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
 }
 
 fn text(path: &Path) -> String {

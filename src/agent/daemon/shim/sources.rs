@@ -12,7 +12,7 @@ use std::{
 
 use nix::{fcntl::OFlag, unistd::Uid};
 
-use super::super::users::User;
+use super::super::{files, users::User};
 
 /// The sources of a run while they are written. There is no folder before the first file.
 #[derive(Debug)]
@@ -37,11 +37,7 @@ impl<'a> Sources<'a> {
             self.folder = Some(fresh(&self.path)?);
         }
         let path = self.path.join(name);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
+        let mut file = files::create_new(&path)?;
         file.write_all(bytes)?;
         give(&file, self.user)?;
         Ok(path)
@@ -56,15 +52,12 @@ impl<'a> Sources<'a> {
 /// The working directory of a run that names none: its user's alone, from the start. An earlier
 /// try to start the run may have made it already.
 pub(super) fn make_working_directory(path: &Path, user: &User) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        other => other?,
-    }
+    files::make_folder(path, 0o700)?;
     give(&open_folder(path)?, user)
 }
 
-/// An empty folder of ours. An earlier try's folder of that name is its user's by now: it is set
-/// aside, and goes with the run.
+/// Makes an empty folder that root owns. A folder that an earlier try left there may belong to the
+/// Task's user by now: that folder is renamed, and deleted with the run.
 fn fresh(path: &Path) -> io::Result<File> {
     let make = || DirBuilder::new().mode(0o700).create(path);
     match make() {

@@ -7,7 +7,7 @@ use super::{output::Ended, prepare::Failure};
 use crate::protocol::{Finished, MESSAGE_BYTES, RunSpec, finished::Ending, run_spec::Work};
 
 /// A return value of at most this size is kept, unless the spec says otherwise.
-pub(super) const DEFAULT_RESULT_LIMIT: u64 = 256 * 1024 * 1024;
+const DEFAULT_RESULT_LIMIT: u64 = 256 * 1024 * 1024;
 const KILLED: i32 = nix::libc::SIGKILL;
 const KILLED_IN_A_SHELL: i32 = 128 + KILLED;
 
@@ -63,6 +63,14 @@ pub(super) struct Observed {
     pub(super) no_room: bool,
     /// Processes that the kernel killed for want of memory while it ran, here or beside it.
     pub(super) memory_kills: u64,
+}
+
+/// The largest return value of a run that is kept.
+pub(super) const fn result_limit(spec: &RunSpec) -> u64 {
+    match spec.result_limit {
+        0 => DEFAULT_RESULT_LIMIT,
+        limit => limit,
+    }
 }
 
 /// The end of a run as the controller learns it.
@@ -125,26 +133,15 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
         None => {}
     }
     if let Some(Outcome { ending, message }) = &observed.outcome {
-        let ending = match ending {
-            OutcomeEnding::Returned => None,
-            OutcomeEnding::Raised => Some(Ending::FunctionRaised),
-            OutcomeEnding::BadSource => Some(Ending::BadSource),
-            OutcomeEnding::NotJson => Some(Ending::ResultNotJson),
-            OutcomeEnding::TooLarge => Some(Ending::ResultTooLarge),
-            OutcomeEnding::NoRoom => Some(Ending::DiskFull),
-        };
         match ending {
-            Some(Ending::FunctionRaised) if is_full(observed) => {
-                return (Ending::DiskFull, disk_full(message));
-            }
-            Some(ending) => return (ending, message.clone()),
-            None => {}
+            OutcomeEnding::Returned => {}
+            OutcomeEnding::Raised => return unless_full(observed, Ending::FunctionRaised, message.clone()),
+            OutcomeEnding::BadSource => return (Ending::BadSource, message.clone()),
+            OutcomeEnding::NotJson => return (Ending::ResultNotJson, message.clone()),
+            OutcomeEnding::TooLarge => return (Ending::ResultTooLarge, message.clone()),
+            OutcomeEnding::NoRoom => return (Ending::DiskFull, message.clone()),
         }
-        let limit = if spec.result_limit == 0 {
-            DEFAULT_RESULT_LIMIT
-        } else {
-            spec.result_limit
-        };
+        let limit = result_limit(spec);
         if observed.result_bytes.is_some_and(|bytes| bytes > limit) {
             return (
                 Ending::ResultTooLarge,
@@ -177,11 +174,7 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
                 ""
             };
             let message = format!("it exited with code {code}{}{hint}", meaning(code));
-            if is_full(observed) {
-                (Ending::DiskFull, disk_full(&message))
-            } else {
-                (Ending::Exited, message)
-            }
+            unless_full(observed, Ending::Exited, message)
         }
         Some(Status::Signaled(signal)) => {
             let name =
@@ -191,12 +184,11 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
             } else {
                 ""
             };
-            let message = format!("it was killed by {name}{hint}");
-            if is_full(observed) {
-                (Ending::DiskFull, disk_full(&message))
-            } else {
-                (Ending::Signaled, message)
-            }
+            unless_full(
+                observed,
+                Ending::Signaled,
+                format!("it was killed by {name}{hint}"),
+            )
         }
         None => (Ending::ShimLost, "its end was not seen".to_owned()),
     }
@@ -231,8 +223,16 @@ fn is_full(observed: &Observed) -> bool {
             .any(|bytes| bytes == SAID)
 }
 
-fn disk_full(message: &str) -> String {
-    format!("the disk of the machine is full: {message}")
+/// That ending of work that failed, unless it failed for want of room.
+fn unless_full(observed: &Observed, ending: Ending, message: String) -> (Ending, String) {
+    if is_full(observed) {
+        (
+            Ending::DiskFull,
+            format!("the disk of the machine is full: {message}"),
+        )
+    } else {
+        (ending, message)
+    }
 }
 
 fn shorten(mut message: String) -> String {

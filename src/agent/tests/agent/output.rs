@@ -1,5 +1,9 @@
 //! Output of any kind and size gets through, with bounded memory.
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use skyward_agent::{
     log::{self, Stream},
     protocol::{RunSpec, finished::Ending},
@@ -293,6 +297,30 @@ async fn a_reader_that_is_behind_when_a_run_is_forgotten_does_not_take_a_part_fo
         }
     };
     assert_eq!(status.code(), tonic::Code::NotFound, "{status:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_behind_when_the_daemon_is_ended_does_not_take_a_part_for_the_whole() {
+    let mut machine = Machine::start().await;
+    let spec = RunSpec {
+        log_limit: 16 << 20,
+        ..bash("r", "exec seq 3000000")
+    };
+    machine.begin(spec).await;
+    machine.ended("r").await;
+    let mut chunks = machine.read_log("r", 0, false).await;
+    chunks.message().await.unwrap().unwrap();
+    let daemon = i32::try_from(machine.daemon_pid()).unwrap();
+    kill(Pid::from_raw(daemon), Signal::SIGTERM).unwrap();
+    let mut end = 0;
+    let status = loop {
+        match chunks.message().await {
+            Ok(Some(chunk)) => end = chunk.offset + chunk.data.len() as u64,
+            Ok(None) => panic!("the stream ended after {end} bytes as if that were all"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
 }
 
 #[tokio::test]

@@ -20,22 +20,20 @@ use kube::{
 };
 use skyward_api::{Machine, Pool, labels};
 use skyward_planner::base::time::elapsed;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use crate::{context::Context, keys};
+use crate::{context::Context, deadline::words, keys};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_mins(10);
 /// Shortest time between two sightings of an orphan.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A Secret with a Pool's key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StoredKey {
     pub(crate) pool_uid: String,
-    /// UID of the Secret itself, so that no later Secret of that name is deleted.
+    /// UID of the Secret: the sweep deletes this Secret, and no later one with the same name.
     pub(crate) uid: String,
 }
 
@@ -67,23 +65,19 @@ pub(crate) fn plan(
 /// Sweeps until shutdown.
 pub(crate) async fn run(context: Context) {
     let mut sightings = Sightings::new();
-    loop {
-        let swept = tokio::select! {
-            swept = sweep(&context, &mut sightings) => swept,
-            () = context.shutdown.cancelled() => return,
-        };
-        if let Err(problem) = swept {
-            tracing::warn!(
-                problem,
-                "keys of Pools that are gone could not be looked for; it is tried again in some minutes"
-            );
+    let sweeps = async {
+        loop {
+            if let Err(problem) = sweep(&context, &mut sightings).await {
+                tracing::warn!(
+                    problem,
+                    "keys of Pools that are gone could not be looked for; it is tried again in some minutes"
+                );
+            }
+            let again = if sightings.is_empty() { EVERY } else { SETTLE };
+            sleep(again + Duration::from_secs(1)).await;
         }
-        let again = if sightings.is_empty() { EVERY } else { SETTLE };
-        tokio::select! {
-            () = sleep(again + Duration::from_secs(1)) => {}
-            () = context.shutdown.cancelled() => return,
-        }
-    }
+    };
+    context.shutdown.run_until_cancelled(sweeps).await;
 }
 
 async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), String> {
@@ -94,7 +88,7 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         labels::MANAGER,
         labels::POOL_UID
     ));
-    let listed = in_time(secrets.list_metadata(&ours)).await?;
+    let listed = call(secrets.list_metadata(&ours)).await?;
     let found: Vec<StoredKey> = listed
         .items
         .iter()
@@ -118,10 +112,10 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         // Pools are listed after the keys, and past the caches: nothing is deleted because a watch
         // lags.
         let pools: Api<Pool> = Api::all(context.client.clone());
-        let pools = in_time(pools.list_metadata(&ListParams::default())).await?;
+        let pools = call(pools.list_metadata(&ListParams::default())).await?;
         wanted.extend(pools.items.iter().filter_map(|pool| pool.metadata.uid.clone()));
         let machines: Api<Machine> = Api::all(context.client.clone());
-        let machines = in_time(machines.list(&ListParams::default())).await?;
+        let machines = call(machines.list(&ListParams::default())).await?;
         wanted.extend(machines.items.into_iter().map(|machine| machine.spec.pool_uid));
     }
     let now = Timestamp::now();
@@ -135,15 +129,12 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
             continue;
         }
         let name = keys::secret_name(&key.pool_uid);
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(key.uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: Some(key.uid.clone()),
+            resource_version: None,
+        });
         context.metrics.api_write("Secret");
-        match in_time(secrets.delete(&name, &params)).await {
+        match call(secrets.delete(&name, &params)).await {
             Ok(_) => {
                 context.holds.had(&key.pool_uid);
                 sightings.remove(&key);
@@ -176,11 +167,8 @@ fn is_needed(context: &Context, key: &StoredKey, sightings: &Sightings, now: Tim
     !is_free && (seen_for < PATIENCE || context.holds.shows(&key.pool_uid))
 }
 
-async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
-    match timeout(DEADLINE, call).await {
-        Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
+async fn call<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    answer.await.map_err(|error| words(&error))
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use std::{collections::BTreeSet, time::Duration};
 use kube::{Api, api::ListParams};
 use skyward_api::Pool;
 use skyward_store::Store;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::context::Context;
+use crate::deadline::words;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_hours(1);
@@ -20,8 +21,6 @@ const EVERY: Duration = Duration::from_hours(1);
 const LOOK: Duration = Duration::from_secs(1);
 /// Younger data may be of a Pool that a list does not show yet.
 const YOUNG: Duration = Duration::from_mins(10);
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Sweeps until shutdown.
 pub(crate) async fn run(context: Context) {
@@ -41,10 +40,7 @@ pub(crate) async fn run(context: Context) {
             sleep(EVERY).await;
         }
     };
-    tokio::select! {
-        () = sweeps => {}
-        () = context.shutdown.cancelled() => {}
-    }
+    context.shutdown.run_until_cancelled(sweeps).await;
 }
 
 async fn sweep(context: &Context) -> Result<(), String> {
@@ -57,10 +53,8 @@ async fn sweep(context: &Context) -> Result<(), String> {
         return Ok(());
     }
     let pools: Api<Pool> = Api::all(context.client.clone());
-    let listed = timeout(DEADLINE, pools.list_metadata(&ListParams::default()))
-        .await
-        .map_err(|_| "the API server does not answer".to_owned())?
-        .map_err(|error| error.to_string())?;
+    let listed = pools.list_metadata(&ListParams::default()).await;
+    let listed = listed.map_err(|error| words(&error))?;
     let there: BTreeSet<String> = listed
         .items
         .into_iter()

@@ -14,19 +14,18 @@ use std::{
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use skyward_api::{Provider as ProviderObject, provider::AfterRestore};
-use skyward_core::{Deletion, MachineRef, ProviderMachine, Scope, provider::MarkWriters};
+use kube::ResourceExt;
+use skyward_api::provider::AfterRestore;
+use skyward_core::{Deletion, MachineRef, ProviderMachine, provider::MarkWriters};
 use skyward_planner::{
     accounts::orphans::{Rules, Sightings, is_news, plan},
     base::{key::key_of, time::elapsed},
     events::{self, EventSpec},
     restore::evidence::{self, Remembered, Standing, brake},
 };
-use tokio::time::timeout;
 
 use super::{each_until_shutdown, listing::Listing, pause, resource_sweep};
-use crate::{accounts::clients::Account, base::broadcast::Change, context::Context, keys};
+use crate::{accounts::clients::Account, base::broadcast::Change, context::Context, deadline::words, keys};
 
 /// Time between two sweeps.
 const EVERY: Duration = Duration::from_mins(1);
@@ -79,24 +78,15 @@ async fn sweep_account(
 ) -> (SweepMemory, Duration) {
     let mut regions: BTreeSet<String> = context
         .caches
-        .machines
-        .state_filter(|machine| machine.spec.provider == name)
+        .machines_at(name)
         .iter()
         .map(|machine| machine.spec.region.clone())
         .collect();
     // A machine that lost its record may be in a region where no machine is recorded any more.
     regions.extend(resource_sweep::regions(context, name));
-    let object = context
-        .caches
-        .providers
-        .get(&ObjectRef::<ProviderObject>::new(name));
+    let object = context.caches.provider(name);
     let is_gone = object.is_none();
-    let scope = Scope {
-        cluster: context.cluster.clone(),
-        pool_uid: None,
-        namespace: None,
-        regions: regions.into_iter().collect(),
-    };
+    let scope = context.scope(regions);
     let listing = Listing::ask(account.provider.as_ref(), &scope, DEADLINE).await;
     match listing.problem() {
         Some(problem) => {
@@ -252,15 +242,10 @@ async fn trace_pools(
             Err(error) => return Err(error.to_string()),
         }
         let pools: kube::Api<skyward_api::Pool> = kube::Api::namespaced(context.client.clone(), &namespace);
-        match timeout(DEADLINE, pools.get_opt(&name)).await {
-            Ok(Ok(pool)) => {
-                let is_it = pool.is_some_and(|pool| pool.uid().as_deref() == Some(uid.as_str()));
-                let last = is_it.then(|| context.holds.counted_before(&uid));
-                remembered.pools.extend(last.map(|last| (uid, last)));
-            }
-            Ok(Err(error)) => return Err(error.to_string()),
-            Err(_) => return Err("the API server did not answer in time".to_owned()),
-        }
+        let pool = pools.get_opt(&name).await.map_err(|error| words(&error))?;
+        let is_it = pool.is_some_and(|pool| pool.uid().as_deref() == Some(uid.as_str()));
+        let last = is_it.then(|| context.holds.counted_before(&uid));
+        remembered.pools.extend(last.map(|last| (uid, last)));
     }
     Ok(())
 }
@@ -290,15 +275,15 @@ async fn delete_orphan(
         machine.mark.pool,
         machine.id.as_deref().unwrap_or_default()
     );
-    match timeout(DEADLINE, client.delete(&machine)).await {
-        Ok(Ok(Deletion::Foreign)) => {
+    match client.delete(&machine).await {
+        Ok(Deletion::Foreign) => {
             tracing::warn!(
                 provider,
                 id = machine.id,
                 "what was listed as an orphan carries another mark by now and is left alone"
             );
         }
-        Ok(Ok(Deletion::Gone | Deletion::InProgress)) => {
+        Ok(Deletion::Gone | Deletion::InProgress) => {
             tracing::warn!(provider, "{what}");
             context.metrics.orphan_deleted();
             let about = context.provider_reference(provider);
@@ -307,12 +292,8 @@ async fn delete_orphan(
                 EventSpec::warning(events::reason::ORPHAN_DELETED, "Sweep", what),
             );
         }
-        Ok(Err(error)) => {
+        Err(error) => {
             tracing::warn!(provider, %error, "an orphan could not be deleted; the next sweep tries again");
         }
-        Err(_) => tracing::warn!(
-            provider,
-            "an orphan was not deleted in time; the next sweep tries again"
-        ),
     }
 }

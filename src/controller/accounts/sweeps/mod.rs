@@ -40,10 +40,8 @@ where
             }
         }
     };
-    tokio::select! {
-        () = each(names, context.providers.subscribe(), keep) => {}
-        () = context.shutdown.cancelled() => {}
-    }
+    let each = each(names, context.providers.subscribe(), keep);
+    context.shutdown.run_until_cancelled(each).await;
 }
 
 /// Keeps the tasks running for as long as this is polled. A task returns its account's name when
@@ -77,7 +75,7 @@ async fn each<F>(
     }
 }
 
-/// Waits so long, or until the account of that name has changed or is gone.
+/// Waits for `wait`, or until the account `name` has another revision than `was`, or is gone.
 pub(super) async fn pause(accounts: &Accounts, name: &str, was: &Revision, wait: Duration) {
     // Subscribed before the look, so that no change is missed in between.
     let mut changed = accounts.subscribe();

@@ -14,9 +14,8 @@ use std::{
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use skyward_core::{Leftover, PoolScope, Scope};
+use skyward_core::{Leftover, PoolScope};
 use skyward_planner::base::time::elapsed;
-use tokio::time::timeout;
 
 use super::{each_until_shutdown, pause};
 use crate::{accounts::clients::Account, context::Context, keys};
@@ -27,8 +26,6 @@ const EVERY: Duration = Duration::from_mins(10);
 const LEAST_SETTLE: Duration = Duration::from_secs(30);
 /// How long resources of a Pool without a trace stay; they cost little.
 const STRANGE: Duration = Duration::from_hours(24);
-/// Longest wait for a provider.
-const DEADLINE: Duration = Duration::from_mins(1);
 
 /// When resources of each missing Pool were first seen, by the Pool's UID.
 pub(crate) type Sightings = BTreeMap<String, Timestamp>;
@@ -108,19 +105,13 @@ pub(crate) fn regions(context: &Context, provider: &str) -> BTreeSet<String> {
 }
 
 async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut Sightings) -> Duration {
-    let scope = Scope {
-        cluster: context.cluster.clone(),
-        pool_uid: None,
-        namespace: None,
-        regions: regions(context, name).into_iter().collect(),
-    };
-    let found = match timeout(DEADLINE, account.provider.leftovers(&scope)).await {
-        Ok(Ok(found)) => found,
-        Ok(Err(error)) => {
+    let scope = context.scope(regions(context, name));
+    let found = match account.provider.leftovers(&scope).await {
+        Ok(found) => found,
+        Err(error) => {
             tracing::warn!(provider = name, %error, "what Pools left behind could not be listed; the next look tries again");
             return EVERY;
         }
-        Err(_) => return EVERY,
     };
     // Read after the list, so that Pools made meanwhile are known too.
     let pools = context.caches.pools.state();
@@ -154,18 +145,17 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
             pool_uid: pool_uid.clone(),
             regions: regions.into_iter().collect(),
         };
-        match timeout(DEADLINE, account.provider.release(&scope)).await {
-            Ok(Ok(_)) => {
+        match account.provider.release(&scope).await {
+            Ok(_) => {
                 tracing::warn!(
                     provider = name,
                     pool_uid,
                     "what a Pool that is gone left behind was returned"
                 );
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(provider = name, pool_uid, %error, "what a Pool left behind could not be returned; the next look tries again");
             }
-            Err(_) => {}
         }
     }
     if watch.iter().all(|uid| !had.contains(uid)) {

@@ -1,17 +1,14 @@
 //! The whole election against an API server that has Leases and the one definition; time is
 //! virtual.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use axum::{
     body::to_bytes,
     http::{Method, Request, Response, StatusCode},
 };
 use kube::client::Body;
+use parking_lot::{Mutex, MutexGuard};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::advance};
@@ -55,7 +52,7 @@ impl Server {
     }
 
     fn stored(&self) -> MutexGuard<'_, Stored> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Installs the definition, or replaces it, as `kubectl replace` does.

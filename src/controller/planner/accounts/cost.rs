@@ -25,7 +25,7 @@ use kube_core::ResourceExt;
 use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
 
-use crate::money::{self, Cost, Tariff, billed_since, billed_until, shown};
+use crate::money::{Cost, Tariff, billed_since, billed_until, exact, shown, usd_or_zero};
 
 /// Makes pseudonyms of namespaces, for objects that other tenants read.
 pub trait Pseudonyms: fmt::Debug + Send + Sync {
@@ -57,7 +57,7 @@ pub fn settle(
     cost.counted.retain(|uid| there.contains(uid));
     let mut ledger = Ledger::of(&cost, pseudonyms);
     let mut settled = settled(&cost);
-    let mut this_month = decimal(&cost.settled_this_month);
+    let mut this_month = usd_or_zero(&cost.settled_this_month);
     let mut hourly = Decimal::ZERO;
     for machine in machines {
         let Some(uid) = machine.uid() else { continue };
@@ -92,12 +92,12 @@ pub fn settle(
 
 /// What machines that are gone cost, by market.
 pub fn settled(cost: &ProviderCost) -> Cost {
-    let spot = decimal(&cost.spot);
+    let spot = usd_or_zero(&cost.spot);
     Cost {
         spot,
         // Includes spending that was settled before markets were told apart.
-        on_demand: decimal(&cost.settled) - spot,
-        savings: decimal(&cost.savings_vs_on_demand),
+        on_demand: usd_or_zero(&cost.settled) - spot,
+        savings: usd_or_zero(&cost.savings_vs_on_demand),
     }
 }
 
@@ -114,9 +114,9 @@ impl Ledger {
         let kept = cost.settled_this_month_by_namespace.iter();
         Self {
             kept: kept
-                .map(|(name, amount)| (pseudonym(name, pseudonyms), decimal(amount)))
+                .map(|(name, amount)| (pseudonym(name, pseudonyms), usd_or_zero(amount)))
                 .collect(),
-            elsewhere: decimal(&cost.settled_this_month_elsewhere),
+            elsewhere: usd_or_zero(&cost.settled_this_month_elsewhere),
         }
     }
 
@@ -181,13 +181,13 @@ pub fn spent_this_month(
 ) -> Decimal {
     let this_month = cost.filter(|cost| cost.month == month(now));
     let settled = this_month.map_or(Decimal::ZERO, |cost| match namespace {
-        None => decimal(&cost.settled_this_month),
+        None => usd_or_zero(&cost.settled_this_month),
         Some((namespace, pseudonyms)) => {
             let kept = &cost.settled_this_month_by_namespace;
             let amount = kept
                 .get(&pseudonyms.pseudonym(namespace))
                 .or_else(|| kept.get(namespace));
-            decimal(amount.unwrap_or(&cost.settled_this_month_elsewhere))
+            usd_or_zero(amount.unwrap_or(&cost.settled_this_month_elsewhere))
         }
     });
     let namespace = namespace.map(|(namespace, _)| namespace);
@@ -207,19 +207,11 @@ pub fn spent_this_month(
     settled + unsettled
 }
 
-fn decimal(text: &str) -> Decimal {
-    money::usd(text).unwrap_or_default()
-}
-
 fn is_gone(machine: &Machine) -> bool {
     machine
         .status
         .as_ref()
         .is_some_and(|status| status.gone_at.is_some())
-}
-
-fn exact(amount: Decimal) -> String {
-    amount.round_dp(12).normalize().to_string()
 }
 
 /// The month in UTC, as `2026-11`.
@@ -357,7 +349,7 @@ mod tests {
         let cost = cost.unwrap();
         assert_eq!(cost.settled_this_month_by_namespace.len(), NAMESPACES);
         let total: Decimal = spent.values().sum();
-        assert_eq!(decimal(&cost.settled_this_month), total);
+        assert_eq!(usd_or_zero(&cost.settled_this_month), total);
         let error = total / Decimal::from(NAMESPACES);
         for (namespace, spent) in &spent {
             let known = spent_this_month(Some(&cost), &[], Some((namespace, &seal())), now);

@@ -1,6 +1,7 @@
 //! What decisions know of the accounts of Providers.
 //!
 //! - [`facts`]: a Provider, its account and a namespace, as plans know them.
+//! - [`resolved`]: a Provider's spec with its defaults.
 //! - [`offers`]: what can be rented there; [`unavailable`]: what was refused lately.
 //! - [`quota`], [`limits`]: how many Machines there may be, and which limit binds; [`cost`]: what
 //!   was spent.
@@ -12,4 +13,5 @@ pub mod limits;
 pub mod offers;
 pub mod orphans;
 pub mod quota;
+pub mod resolved;
 pub mod unavailable;

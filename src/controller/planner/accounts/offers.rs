@@ -75,14 +75,9 @@ impl IndexedOffer {
                 form_factor: accelerator.and_then(|some| some.form_factor),
                 rate_as_of: (spec.exchange_rate_as_of.as_ref()).map(|day| day.parse().unwrap_or(Date::MIN)),
             },
-            accelerator: offer
-                .spec
-                .accelerator
-                .as_ref()
-                .map(|accelerator| canonical(&accelerator.name))
-                .unwrap_or_default(),
-            on_demand: price(&offer.spec.on_demand_price),
-            spot: price(&offer.spec.spot_price),
+            accelerator: accelerator.map_or(String::new(), |some| canonical(&some.name)),
+            on_demand: price(&spec.on_demand_price),
+            spot: price(&spec.spot_price),
             offer,
         }
     }
@@ -97,10 +92,7 @@ impl IndexedOffer {
 
     /// Its lowest price on any market.
     pub fn lowest(&self) -> Option<Decimal> {
-        match (self.on_demand, self.spot) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        self.on_demand.into_iter().chain(self.spot).min()
     }
 
     /// The key of an order of this offer, for a Pool of that UID whose candidate has this digest.

@@ -7,7 +7,10 @@ use skyward_api::{
     machine::{MachineSpec, MachineStatus},
 };
 
-use crate::{money, records::is_refused};
+use crate::{
+    money::{hourly_price, usd_or_zero},
+    records::is_refused,
+};
 
 /// Most Machines at once, and most that they may cost per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,9 +91,8 @@ pub struct QuotaEntry {
 /// Most that a Machine may come to cost per hour before its provider tells the price: if its
 /// recorded price alone counted, a dearer machine would pass a limit unnoticed.
 pub fn most_hourly(spec: &MachineSpec) -> Decimal {
-    let usd = |text: &str| money::usd(text).unwrap_or_default();
-    let ceiling = spec.max_hourly_cost.as_deref().map(usd).unwrap_or_default();
-    ceiling.max(usd(&spec.hourly_price))
+    let ceiling = usd_or_zero(spec.max_hourly_cost.as_deref().unwrap_or_default());
+    ceiling.max(usd_or_zero(&spec.hourly_price))
 }
 
 /// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
@@ -103,7 +105,7 @@ pub fn counted(machine: &Machine) -> Decimal {
     if is_open(machine) {
         most_hourly(&machine.spec)
     } else {
-        money::usd(money::hourly_price(machine)).unwrap_or_default()
+        usd_or_zero(hourly_price(machine))
     }
 }
 

@@ -1,31 +1,9 @@
-//! Namespace and name of an object: how controllers and caches name what they speak of.
+//! What the metadata of an object says: its namespace and name, its times, and whether we hold it.
 
+use jiff::Timestamp;
 use kube_core::Resource;
-
-/// Namespace and name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Key {
-    /// A key from its parts.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+use skyward_api::labels;
+pub use skyward_core::Key;
 
 /// Namespace and name of an object.
 pub fn key_of<K: Resource>(object: &K) -> Key {
@@ -33,4 +11,16 @@ pub fn key_of<K: Resource>(object: &K) -> Key {
         object.meta().namespace.clone().unwrap_or_default(),
         object.meta().name.clone().unwrap_or_default(),
     )
+}
+
+/// Whether our finalizer is on an object.
+pub fn is_held<K: Resource>(object: &K) -> bool {
+    let mut finalizers = object.meta().finalizers.iter().flatten();
+    finalizers.any(|name| name == labels::FINALIZER)
+}
+
+/// When an object was created.
+pub fn created_at<K: Resource>(object: &K) -> Timestamp {
+    let created = object.meta().creation_timestamp.as_ref();
+    created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }

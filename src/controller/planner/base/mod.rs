@@ -1,6 +1,6 @@
 //! What every room may use. Nothing here uses another room.
 //!
-//! - [`key`]: namespace and name of an object; [`digest`]: short digests for names.
+//! - [`key`]: what the metadata of an object says; [`digest`]: short digests for names.
 //! - [`time`]: arithmetic with times; [`requeue`]: when an object is looked at again.
 
 pub mod digest;

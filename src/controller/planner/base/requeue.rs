@@ -13,3 +13,14 @@ pub enum Next {
     /// At once: the plan's own effects change what it sees.
     Again,
 }
+
+impl Next {
+    /// Looks again after that long at the latest.
+    pub fn requeue_after(&mut self, after: Duration) {
+        *self = match *self {
+            Self::Again => Self::Again,
+            Self::Wait => Self::After(after),
+            Self::After(sooner) => Self::After(sooner.min(after)),
+        };
+    }
+}

@@ -3,17 +3,23 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    accounts::facts::{NamespaceFacts, ProviderFacts},
-    base::{key::key_of, time::after},
+    accounts::{
+        facts::{NamespaceFacts, ProviderFacts},
+        resolved::ResolvedProvider,
+    },
+    base::{
+        key::{created_at, is_held, key_of},
+        time::after,
+    },
     money,
-    pool::suspension::why_suspended,
+    pool::{resolved::Timeouts, suspension::why_suspended},
 };
 use jiff::Timestamp;
 use kube_core::{Resource, ResourceExt};
 use rust_decimal::Decimal;
 use skyward_api::{
-    Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, machine::MachineSpec,
-    provider::HostKeyPolicy,
+    Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, labels,
+    machine::MachineSpec, provider::HostKeyPolicy,
 };
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
@@ -77,6 +83,13 @@ pub struct Observed {
     pub waits: Waits,
     /// The terms that an order must satisfy, read for this look; `None` where no order is due.
     pub terms: Option<Terms>,
+}
+
+impl Observed {
+    /// Where its session is.
+    pub fn stage(&self) -> Option<&Stage> {
+        self.session.as_ref().map(|session| &session.stage)
+    }
 }
 
 /// The terms that a machine must satisfy before it is ordered, as they are now.
@@ -145,7 +158,7 @@ pub enum LookupOutcome {
     There(Box<ProviderMachine>),
 }
 
-/// Waits of the Pool, with defaults.
+/// Timeouts of the Pool, for a machine of one kind of Provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// From the acceptance of its order to an address.
@@ -161,18 +174,21 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// The timeouts of a Pool; defaults where the Pool is gone. `bootstrap` is the default of that
-    /// timeout for the kind of Provider.
-    pub fn of(pool: Option<&Pool>, bootstrap: Duration) -> Self {
-        let timeouts = pool.and_then(|pool| pool.spec.timeouts.as_ref());
-        let or = |value: Option<&Lasting>, seconds| Lasting::or(value, Duration::from_secs(seconds));
-        let given = timeouts.and_then(|t| t.bootstrap.as_ref());
+    /// The timeouts of a Pool; `default_bootstrap` is that of the kind of Provider.
+    pub fn of(timeouts: Timeouts, default_bootstrap: Duration) -> Self {
+        let Timeouts {
+            provision,
+            ssh,
+            bootstrap,
+            shutdown,
+            orphan,
+        } = timeouts;
         Self {
-            provision: or(timeouts.and_then(|t| t.provision.as_ref()), 300),
-            ssh: or(timeouts.and_then(|t| t.ssh.as_ref()), 300),
-            bootstrap: Lasting::or(given, bootstrap),
-            shutdown: or(timeouts.and_then(|t| t.shutdown.as_ref()), 120),
-            orphan: or(pool.and_then(|pool| pool.spec.orphan_timeout.as_ref()), 24 * 3600),
+            provision,
+            ssh,
+            bootstrap: bootstrap.unwrap_or(default_bootstrap),
+            shutdown,
+            orphan,
         }
     }
 }
@@ -297,6 +313,8 @@ pub struct Looked<'a> {
     pub facts: MachineFacts,
     /// Its Pool.
     pub pool: Option<Arc<Pool>>,
+    /// Timeouts of its Pool.
+    pub timeouts: Timeouts,
     /// Its Pool still asks for this kind of machine.
     pub current: bool,
     /// The Provider that it was ordered from.
@@ -343,21 +361,14 @@ impl Looked<'_> {
         } else {
             memory.disconnected_since.get_or_insert(now);
         }
-        if self
-            .pool
-            .as_deref()
-            .is_some_and(|pool| why_suspended(pool).is_some())
-        {
+        if self.pool.as_deref().and_then(why_suspended).is_some() {
             memory.off_since.get_or_insert(now);
         } else {
             memory.off_since = None;
         }
         let account = match (self.provider, capabilities) {
-            (Some(object), Some(_)) => AccountState::Ready {
-                policy: object
-                    .spec
-                    .host_key_policy
-                    .unwrap_or(HostKeyPolicy::TrustOnFirstUse),
+            (Some(provider), Some(_)) => AccountState::Ready {
+                policy: ResolvedProvider::of(&provider.spec).host_key_policy,
             },
             (Some(_), None) => AccountState::Waiting,
             (None, Some(_)) => AccountState::Departed,
@@ -373,7 +384,7 @@ impl Looked<'_> {
             billed_so_far: money::so_far(self.machine, now).total(),
             unseen_until: facts.unseen_until(memory, settle_time),
             waits: Waits::of(
-                self.pool.as_deref(),
+                self.timeouts,
                 bootstrap_default(capabilities.or(self.kind), &facts.status),
             ),
             terms: self.terms,
@@ -435,25 +446,16 @@ impl LookupOutcome {
 /// The Machine as the plan sees it.
 pub fn machine_facts(machine: &Machine) -> MachineFacts {
     let key = key_of(machine);
-    let meta = machine.meta();
     MachineFacts {
         namespace: key.namespace,
         name: key.name,
         uid: machine.uid().unwrap_or_default(),
         spec: machine.spec.clone(),
         status: machine.status.clone().unwrap_or_default(),
-        created_at: meta
-            .creation_timestamp
-            .as_ref()
-            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-        deleting_since: meta.deletion_timestamp.as_ref().map(|time| time.0),
-        finish_runs: machine
-            .annotations()
-            .contains_key(skyward_api::labels::FINISH_RUNS),
-        finalizer: machine
-            .finalizers()
-            .iter()
-            .any(|name| name == skyward_api::labels::FINALIZER),
+        created_at: created_at(machine),
+        deleting_since: machine.meta().deletion_timestamp.as_ref().map(|time| time.0),
+        finish_runs: machine.annotations().contains_key(labels::FINISH_RUNS),
+        finalizer: is_held(machine),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod terms;
 
 use crate::machine::plan::draft::{Action, Plan};
 use jiff::Timestamp;
+use skyward_core::session::Stage;
 
 use super::facts::Observed;
 pub use crate::base::requeue::Next;
@@ -37,7 +38,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         // A try comes before any verdict, and its answer is part of the first write.
         return plan;
     }
-    if liveness::is_epoch_ahead(seen) {
+    if seen.stage() == Some(&Stage::EpochAhead) {
         plan.reasons.push("its agent refuses our epoch".to_owned());
         found.epoch_ahead = true;
     }

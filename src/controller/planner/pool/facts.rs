@@ -25,9 +25,10 @@ use crate::{
         facts::{NamespaceFacts, ProviderFacts},
         unavailable::UnavailableOfferings,
     },
-    base::key::key_of,
+    base::key::{created_at, is_held, key_of},
     money::{self, Cost, Tariff},
     pool::load::PoolLoad,
+    pool::resolved::ResolvedPool,
     records::is_refused,
 };
 
@@ -77,6 +78,18 @@ pub struct Observed {
     pub unread: Vec<Unread>,
     /// A number unique to this look, for tokens that are never given twice.
     pub nonce: u64,
+}
+
+impl Observed {
+    /// How its machines are billed that are known to exist, or to have existed.
+    pub fn bills(&self) -> impl Iterator<Item = &Bill> {
+        self.machines.iter().filter_map(|machine| machine.bill.as_ref())
+    }
+
+    /// How its machines are billed that are not gone.
+    pub fn running_bills(&self) -> impl Iterator<Item = &Bill> {
+        self.bills().filter(|bill| bill.gone_at.is_none())
+    }
 }
 
 /// A refusal of the API server, by a quota of the namespace or a policy, or of the object itself.
@@ -146,6 +159,8 @@ pub struct PoolFacts {
     pub finalizer: bool,
     /// What is wanted.
     pub spec: PoolSpec,
+    /// The same with all defaults.
+    pub resolved: Arc<ResolvedPool>,
     /// What was last written.
     pub status: PoolStatus,
 }
@@ -210,6 +225,13 @@ pub struct Failure {
     pub bootstrap: Option<BootstrapFailure>,
 }
 
+impl Failure {
+    /// In words, with the machine that failed.
+    pub fn of_machine(&self, name: &str) -> String {
+        format!("Machine \"{name}\", {}: {}", self.reason, self.message)
+    }
+}
+
 /// How a machine is billed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bill {
@@ -260,27 +282,24 @@ pub enum RemainingMachines {
 }
 
 /// The Pool as its plan sees it.
-pub fn pool_facts(pool: &Pool) -> PoolFacts {
+pub fn pool_facts(pool: &Pool, resolved: Arc<ResolvedPool>) -> PoolFacts {
     let key = key_of(pool);
     PoolFacts {
         namespace: key.namespace,
         name: key.name,
         uid: pool.uid().unwrap_or_default(),
         generation: pool.metadata.generation.unwrap_or(0),
-        created_at: pool
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        created_at: created_at(pool),
         deleting_since: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        finalizer: pool.finalizers().iter().any(|name| name == labels::FINALIZER),
+        finalizer: is_held(pool),
         spec: pool.spec.clone(),
+        resolved,
         status: pool.status.clone().unwrap_or_default(),
     }
 }
 
 /// A Machine as the plan sees it.
-pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoad>) -> MachineFacts {
+pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolLoad>) -> MachineFacts {
     let name = machine.name_any();
     let empty = MachineStatus::default();
     let status = machine.status.as_ref().unwrap_or(&empty);
@@ -307,18 +326,14 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
         phase,
         ready: phase == MachinePhase::Ready && is_true(&status.conditions, condition::READY),
         deleting: machine.meta().deletion_timestamp.is_some(),
-        current: hashes.contains(&machine.spec.template_hash),
+        current: pool.asks_for(&machine.spec.template_hash),
         provisioned: !status.address.is_empty(),
         ready_at: status.ready_at.as_ref().map(|time| time.0),
         failure,
         address: status.private_address.clone(),
         hourly_price: money::hourly_price(machine).to_owned(),
         reclaimed: status.reclaim_at.is_some(),
-        bill: money::billed_since(machine).map(|since| Bill {
-            tariff: Tariff::of(machine),
-            since,
-            gone_at: status.gone_at.as_ref().and_then(|_| money::billed_until(machine)),
-        }),
+        bill: bill(machine),
         place: Place {
             provider: machine.spec.provider.clone(),
             region: machine.spec.region.clone(),
@@ -330,6 +345,16 @@ pub fn machine_facts(machine: &Machine, hashes: &[String], load: Option<&PoolLoa
             .filter(|c| c.status != "True")
             .map(|c| (c.reason.clone(), c.message.clone())),
     }
+}
+
+/// What a machine costs; `None` while it costs nothing yet.
+pub fn bill(machine: &Machine) -> Option<Bill> {
+    let gone = machine.status.as_ref().and_then(|status| status.gone_at.as_ref());
+    Some(Bill {
+        tariff: Tariff::of(machine),
+        since: money::billed_since(machine)?,
+        gone_at: gone.and_then(|_| money::billed_until(machine)),
+    })
 }
 
 /// Providers that the Pool may have machines at: Providers it names, and Providers it ordered from.

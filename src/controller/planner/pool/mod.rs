@@ -2,12 +2,14 @@
 //!
 //! - [`plan`]: the decision, begin reading there; [`facts`]: what the plan may know.
 //! - [`choice`]: the cheapest offers that fit; [`template`]: the record of a Machine to create.
+//! - [`resolved`]: a Pool's spec with all defaults.
 //! - [`load`]: what a Pool's dispatcher knows; [`suspension`]: why a Pool has no machines by intention.
 
 pub mod choice;
 pub mod facts;
 pub mod load;
 pub mod plan;
+pub mod resolved;
 pub mod suspension;
 pub mod template;
 

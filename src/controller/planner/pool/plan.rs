@@ -29,7 +29,7 @@ pub mod status;
 use jiff::Timestamp;
 use skyward_api::condition::reason;
 
-use super::{choice::candidates, facts::Observed};
+use super::facts::Observed;
 use crate::{
     base::requeue::Next,
     events::{self, EventSpec},
@@ -41,7 +41,7 @@ use crate::{
 
 /// Decides.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
-    let mut candidates = candidates(&seen.pool.spec);
+    let mut candidates = seen.pool.resolved.candidates.clone();
     for candidate in &mut candidates {
         candidate.own_nodes = seen
             .providers

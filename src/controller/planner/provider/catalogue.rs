@@ -5,14 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube_core::{ObjectMeta, ResourceExt};
+use kube_core::{ObjectMeta, Resource, ResourceExt};
 use rust_decimal::Decimal;
 use skyward_api::{
     Offer, OfferSpec, Provider,
     condition::cut,
     labels,
-    offer::{Architecture, Availability, OfferedAccelerator},
+    offer::OfferedAccelerator,
     shared::{self, Count, Cpu},
 };
 use skyward_core::offer;
@@ -163,7 +162,7 @@ fn object(provider: &Provider, offer: &offer::Offer, others: &HashSet<&str>) -> 
     object.metadata = ObjectMeta {
         name: Some(name),
         labels: Some([(labels::MANAGED_BY.to_owned(), labels::MANAGER.to_owned())].into()),
-        owner_references: Some(vec![owner_of(provider)]),
+        owner_references: provider.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
     object
@@ -181,17 +180,6 @@ fn distinct(name: &str, what: &str) -> String {
 }
 
 /// The Provider owns its Offers: they go with it.
-fn owner_of(provider: &Provider) -> OwnerReference {
-    OwnerReference {
-        api_version: format!("{}/{}", skyward_api::GROUP, skyward_api::VERSION),
-        kind: "Provider".to_owned(),
-        name: provider.name_any(),
-        uid: provider.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
-}
-
 fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
     let offer::Offer {
         id,
@@ -217,23 +205,16 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
             name: cut(&accelerators.name, 64),
             count: Count::of(accelerators.count),
             memory: accelerators.memory_gb.map(shared::Size::of_card_gb),
-            form_factor: accelerators.form_factor.map(crate::accelerators::form_factor),
+            form_factor: accelerators.form_factor,
         }),
         cpu: Cpu::of(*vcpus),
         memory: shared::Size::of_gb(*memory_gb),
         disk: disk_gb.map(shared::Size::of_gb),
-        architecture: match architecture {
-            offer::Architecture::X86_64 => Architecture::Amd64,
-            offer::Architecture::Arm64 => Architecture::Arm64,
-        },
+        architecture: *architecture,
         on_demand_price: on_demand.map(|price| price.normalize().to_string()),
         spot_price: spot.map(|price| price.normalize().to_string()),
         lowest_price: lowest(offer).map(|price| price.normalize().to_string()),
-        availability: match availability {
-            offer::Availability::Yes => Availability::Yes,
-            offer::Availability::No => Availability::No,
-            offer::Availability::Unknown => Availability::Unknown,
-        },
+        availability: *availability,
         connected: *connected,
         exchange_rate_as_of: rate_as_of.map(|day| day.to_string()),
     }
@@ -291,7 +272,7 @@ mod tests {
             vcpus: 4.0,
             memory_gb: 8.0,
             disk_gb: None,
-            architecture: offer::Architecture::X86_64,
+            architecture: offer::Architecture::Amd64,
             on_demand: Some(Decimal::from(price)),
             spot: None,
             availability: offer::Availability::Unknown,

@@ -145,6 +145,10 @@ pub fn plan(provider: &Provider, left: &Left, now: Timestamp) -> DeletionPlan {
         goes: true,
         ..DeletionPlan::default()
     };
+    let waits_for = |why, what: String| DeletionPlan {
+        waits_for: Some((why, what)),
+        ..DeletionPlan::default()
+    };
     let gives_up = |what: String| DeletionPlan {
         event: Some(EventSpec::warning(events::reason::LEFT_BEHIND, "Delete", what)),
         ..goes.clone()
@@ -161,36 +165,26 @@ pub fn plan(provider: &Provider, left: &Left, now: Timestamp) -> DeletionPlan {
         ),
         Left::Known { orphans: 0, shared } => DeletionPlan {
             release: shared.clone(),
-            waits_for: Some((
+            ..waits_for(
                 reason::MACHINES_REMAIN,
                 "What Pools shared at the account is being returned".to_owned(),
-            )),
-            ..DeletionPlan::default()
+            )
         },
-        Left::Known { orphans, .. } => DeletionPlan {
-            waits_for: Some((
-                reason::MACHINES_REMAIN,
-                format!("{orphans} of our machines at the account have no record any more; they are being ended"),
-            )),
-            ..DeletionPlan::default()
-        },
+        Left::Known { orphans, .. } => waits_for(
+            reason::MACHINES_REMAIN,
+            format!("{orphans} of our machines at the account have no record any more; they are being ended"),
+        ),
         Left::Unknown(why) if waited >= PATIENCE => gives_up(format!(
             "The account could not be asked whether anything is left there ({why}); look for what carries the mark of this installation"
         )),
-        Left::Unknown(why) => DeletionPlan {
-            waits_for: Some((
-                reason::PROVIDER_UNAVAILABLE,
-                format!("Whether anything of ours is left at the account is not known yet: {why}"),
-            )),
-            ..DeletionPlan::default()
-        },
-        Left::NotAsked => DeletionPlan {
-            waits_for: Some((
-                reason::PROVIDER_UNAVAILABLE,
-                "The account is asked whether anything of ours is left there".to_owned(),
-            )),
-            ..DeletionPlan::default()
-        },
+        Left::Unknown(why) => waits_for(
+            reason::PROVIDER_UNAVAILABLE,
+            format!("Whether anything of ours is left at the account is not known yet: {why}"),
+        ),
+        Left::NotAsked => waits_for(
+            reason::PROVIDER_UNAVAILABLE,
+            "The account is asked whether anything of ours is left there".to_owned(),
+        ),
     }
 }
 

@@ -12,13 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     Machine, Offer, Provider, ProviderStatus,
     condition::{self, NewCondition, READY, STALLED, cut, reason},
-    labels,
-    provider::{BarredOffer, ProviderSpec, SelfStop},
+    provider::BarredOffer,
 };
 use skyward_core::{
-    ErrorKind, PoolScope, ProviderError, ProviderMachine,
-    error::ErrorClass,
-    provider::{Capabilities, SelfStop as CoreSelfStop},
+    ErrorKind, PoolScope, ProviderError, ProviderMachine, error::ErrorClass, provider::Capabilities,
 };
 
 use super::{
@@ -26,16 +23,15 @@ use super::{
     deletion::{self, DeletionPlan, Left},
 };
 use crate::{
-    accounts::cost::{self, Pseudonyms},
-    base::time::elapsed,
+    accounts::{
+        cost::{self, Pseudonyms},
+        resolved::ResolvedProvider,
+    },
+    base::{key::is_held, time::elapsed},
     events::EventSpec,
     restore::verdict::Verdict,
 };
 
-/// How often offers are read where the Provider does not say.
-const REFRESH: Duration = Duration::from_mins(5);
-/// The same for kind `container`: nodes of the cluster come and go.
-const CLUSTER_REFRESH: Duration = Duration::from_mins(1);
 /// First wait after a call that failed; it doubles up to the refresh interval.
 const RETRY: Duration = Duration::from_secs(5);
 /// Failures in a row before a Provider that was ready is not: one lost answer is no news.
@@ -49,8 +45,6 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// depends on it.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderMemory {
-    /// UID of the Provider object that this is about.
-    pub uid: String,
     /// Generation of the spec at the last calls.
     pub generation: i64,
     /// When the account and its offers were last asked for.
@@ -71,6 +65,26 @@ pub struct ProviderMemory {
     pub refreshed_at: Option<Timestamp>,
     /// When the status was last written.
     pub written_at: Option<Timestamp>,
+    /// Plans in a row whose Offers were not all written.
+    pub offers_failed: u32,
+}
+
+impl ProviderMemory {
+    /// The status was not written.
+    pub const fn status_failed(&mut self) {
+        self.written_at = None;
+    }
+
+    /// Not all Offers of a plan were written: the account is asked again, since its last answer is
+    /// gone, and later with each such failure in a row.
+    pub const fn offers_failed(&mut self) {
+        self.offers_failed = self.offers_failed.saturating_add(1);
+    }
+
+    /// All Offers of a plan were written.
+    pub const fn offers_written(&mut self) {
+        self.offers_failed = 0;
+    }
 }
 
 /// Outcome of the account's refresh in this reconcile.
@@ -90,21 +104,19 @@ pub enum Refresh {
 }
 
 /// Everything that a plan may know.
-pub struct Observed<'a> {
+pub struct Observed {
     /// Whether it is held because this cluster was restored.
-    pub verdict: &'a Verdict,
+    pub verdict: Verdict,
     /// The Provider.
-    pub provider: &'a Provider,
+    pub provider: Arc<Provider>,
     /// Machines that use it, including Machines ordered just now.
     pub machines: u32,
     /// The Machines among them that the watch shows.
-    pub shown: &'a [Arc<Machine>],
+    pub shown: Vec<Arc<Machine>>,
     /// Its offers that are not ordered for now.
     pub barred: Vec<BarredOffer>,
-    /// Makes the pseudonyms of the namespaces that spend.
-    pub pseudonyms: &'a dyn Pseudonyms,
     /// Offer objects that exist under the names it would use, and all of its own.
-    pub offers: &'a [Arc<Offer>],
+    pub offers: Vec<Arc<Offer>>,
     /// What the account answered.
     pub answer: Refresh,
     /// What the account still has, when its Provider goes.
@@ -202,21 +214,6 @@ pub fn shown_account(account: &str) -> String {
     cut(account, 256)
 }
 
-/// How often offers are read.
-pub fn refresh_every(spec: &ProviderSpec) -> Duration {
-    let wanted = skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH);
-    if spec.container.is_some() {
-        wanted.min(CLUSTER_REFRESH)
-    } else {
-        wanted
-    }
-}
-
-/// How often the status tells a new `refreshedAt` and nothing else.
-fn tell_every(spec: &ProviderSpec) -> Duration {
-    skyward_api::Duration::or(spec.refresh_interval.as_ref(), REFRESH)
-}
-
 /// Whether the account is asked now: when it is time, or when its Secret changed since the last
 /// call. `secret` is the version that the watch just saw.
 pub fn is_due(provider: &Provider, memory: &ProviderMemory, secret: Option<&str>, now: Timestamp) -> bool {
@@ -231,15 +228,16 @@ pub fn due_in(provider: &Provider, memory: &ProviderMemory, now: Timestamp) -> D
     else {
         return Duration::ZERO;
     };
-    let every = refresh_every(&provider.spec);
-    let wait = match &memory.problem {
-        None => every,
-        Some(problem) => match &problem.kind {
-            ErrorKind::RateLimited(Some(after)) => (*after).max(RETRY),
-            _ => RETRY
-                .saturating_mul(1 << memory.failures.saturating_sub(1).min(10))
-                .min(every),
-        },
+    let every = ResolvedProvider::of(&provider.spec).refresh_interval;
+    let doubled = |failures: u32| {
+        let wait = RETRY.saturating_mul(1 << failures.saturating_sub(1).min(10));
+        wait.min(every)
+    };
+    let wait = match memory.problem.as_ref().map(|problem| &problem.kind) {
+        None if memory.offers_failed == 0 => every,
+        None => doubled(memory.offers_failed),
+        Some(ErrorKind::RateLimited(Some(after))) => (*after).max(RETRY),
+        Some(_) => doubled(memory.failures),
     };
     since(asked_at, now).map_or(Duration::ZERO, |passed| wait.saturating_sub(passed))
 }
@@ -251,11 +249,6 @@ fn since(then: Timestamp, now: Timestamp) -> Option<Duration> {
 /// Generation of its spec.
 pub fn generation(provider: &Provider) -> i64 {
     provider.metadata.generation.unwrap_or_default()
-}
-
-fn is_held(provider: &Provider) -> bool {
-    let mut finalizers = provider.metadata.finalizers.iter().flatten();
-    finalizers.any(|name| name == labels::FINALIZER)
 }
 
 /// Whether it is being deleted and has no Machines: then its account is asked for orphans.
@@ -270,11 +263,16 @@ pub fn compares_offers(provider: &Provider, memory: &ProviderMemory, answer: &Re
         || provider.metadata.deletion_timestamp.is_some()
 }
 
-/// The plan, and what to remember.
-pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp) -> (Plan, ProviderMemory) {
-    let provider = observed.provider;
+/// The plan. `pseudonyms` makes those of the namespaces that spend.
+pub fn plan(
+    observed: &Observed,
+    memory: &mut ProviderMemory,
+    pseudonyms: &dyn Pseudonyms,
+    now: Timestamp,
+) -> Plan {
+    let provider = observed.provider.as_ref();
     let mut plan = Plan::default();
-    learn(&mut memory, observed, now);
+    learn(memory, observed, now);
     let deleting = provider.metadata.deletion_timestamp.is_some();
     plan.add_finalizer = !deleting && !is_held(provider);
 
@@ -284,19 +282,19 @@ pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp)
         .is_some_and(|problem| problem.kind.class() == ErrorClass::Config);
     let catalogue = match &observed.answer {
         _ if deleting || unusable => Some(Catalogue::default()),
-        Refresh::Complete { offers, .. } => Some(catalogue::catalogue(provider, offers, observed.offers)),
+        Refresh::Complete { offers, .. } => Some(catalogue::catalogue(provider, offers, &observed.offers)),
         Refresh::NotAsked | Refresh::Failed(_) => None,
     };
     if let Some(catalogue) = catalogue {
         memory.offers = catalogue.wanted;
         memory.left_out = catalogue.left_out;
-        (plan.apply, plan.delete) = catalogue::difference(provider, catalogue, observed.offers);
+        (plan.apply, plan.delete) = catalogue::difference(provider, catalogue, &observed.offers);
     }
     let deletion = goes(provider, observed.machines).then(|| deletion::plan(provider, &observed.left, now));
     plan.again = match &deletion {
         Some(_) => DEPARTURE_AGAIN,
-        None if deleting => refresh_every(&provider.spec),
-        None => due_in(provider, &memory, now),
+        None if deleting => ResolvedProvider::of(&provider.spec).refresh_interval,
+        None => due_in(provider, memory, now),
     };
     let waits_for = deletion.as_ref().and_then(|deletion| deletion.waits_for.clone());
     if let Some(DeletionPlan {
@@ -309,9 +307,9 @@ pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp)
     if let Some(at) = observed.verdict.ends_at {
         plan.again = plan.again.min(elapsed(now, at));
     }
-    let status = status(observed, &memory, waits_for, now);
+    let status = status(observed, memory, pseudonyms, waits_for, now);
     let old = provider.status.clone().unwrap_or_default();
-    match worth_writing(&old, &status, provider, &memory, deleting, now) {
+    match worth_writing(&old, &status, provider, memory, deleting, now) {
         // An object without finalizer vanishes with its last write.
         Write::Now if !plan.remove_finalizer => {
             memory.written_at = Some(now);
@@ -320,12 +318,12 @@ pub fn plan(observed: &Observed<'_>, mut memory: ProviderMemory, now: Timestamp)
         Write::Now | Write::No => {}
         Write::In(wait) => plan.again = plan.again.min(wait),
     }
-    (plan, memory)
+    plan
 }
 
 /// Takes the answer into memory.
-fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
-    let generation = generation(observed.provider);
+fn learn(memory: &mut ProviderMemory, observed: &Observed, now: Timestamp) {
+    let generation = generation(&observed.provider);
     if memory.asked_at.is_none() {
         // After a restart the status tells what was known.
         let status = observed.provider.status.clone().unwrap_or_default();
@@ -357,12 +355,13 @@ fn learn(memory: &mut ProviderMemory, observed: &Observed<'_>, now: Timestamp) {
 }
 
 fn status(
-    observed: &Observed<'_>,
+    observed: &Observed,
     memory: &ProviderMemory,
+    pseudonyms: &dyn Pseudonyms,
     waits_for: Option<(&'static str, String)>,
     now: Timestamp,
 ) -> ProviderStatus {
-    let provider = observed.provider;
+    let provider = observed.provider.as_ref();
     let old = provider.status.clone().unwrap_or_default();
     let mut conditions = match waits_for {
         Some((why, message)) => vec![NewCondition::new(READY, false, why, message)],
@@ -370,10 +369,7 @@ fn status(
     };
     conditions.extend(observed.verdict.condition.clone());
     let (type_, self_stop) = match &observed.capabilities {
-        Some(capabilities) => (
-            capabilities.kind.to_owned(),
-            Some(self_stop(capabilities.self_stop)),
-        ),
+        Some(capabilities) => (capabilities.kind.to_owned(), Some(capabilities.self_stop)),
         None => (old.type_.clone(), old.self_stop),
     };
     ProviderStatus {
@@ -381,7 +377,7 @@ fn status(
         account: shown_account(&memory.account),
         offers: memory.offers,
         machines: observed.machines,
-        cost: cost::settle(old.cost.as_ref(), observed.shown, observed.pseudonyms, now),
+        cost: cost::settle(old.cost.as_ref(), &observed.shown, pseudonyms, now),
         barred_offers: observed.barred.clone(),
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,
@@ -391,7 +387,7 @@ fn status(
     }
 }
 
-fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderStatus) -> Vec<NewCondition> {
+fn conditions(observed: &Observed, memory: &ProviderMemory, old: &ProviderStatus) -> Vec<NewCondition> {
     if observed.provider.metadata.deletion_timestamp.is_some() {
         let (count, are) = match observed.machines {
             1 => ("1 machine".to_owned(), "uses"),
@@ -415,35 +411,28 @@ fn conditions(observed: &Observed<'_>, memory: &ProviderMemory, old: &ProviderSt
     };
     let was_ready = condition::is_true(&old.conditions, READY)
         && old.observed_generation == observed.provider.metadata.generation;
-    if problem.code.as_deref() == Some(OTHER_ACCOUNT) {
+    let to_be_mended = match &problem.kind {
+        _ if problem.code.as_deref() == Some(OTHER_ACCOUNT) => Some(reason::ACCOUNT_CHANGED),
+        ErrorKind::CredentialsMissing => Some(reason::CREDENTIALS_MISSING),
+        ErrorKind::Credentials | ErrorKind::Permission => Some(reason::CREDENTIALS_REFUSED),
+        kind => (kind.class() == ErrorClass::Config).then_some(reason::INVALID_SPEC),
+    };
+    if let Some(why) = to_be_mended {
         return vec![
-            NewCondition::new(READY, false, reason::ACCOUNT_CHANGED, problem.to_string()),
-            NewCondition::new(STALLED, true, reason::ACCOUNT_CHANGED, problem.to_string()),
+            NewCondition::new(READY, false, why, problem.to_string()),
+            NewCondition::new(STALLED, true, why, problem.to_string()),
         ];
     }
-    match (problem.kind.class(), &problem.kind) {
-        (ErrorClass::Config, ErrorKind::CredentialsMissing) => vec![
-            NewCondition::new(READY, false, reason::CREDENTIALS_MISSING, problem.to_string()),
-            NewCondition::new(STALLED, true, reason::CREDENTIALS_MISSING, problem.to_string()),
-        ],
-        (ErrorClass::Config, ErrorKind::Credentials | ErrorKind::Permission) => vec![
-            NewCondition::new(READY, false, reason::CREDENTIALS_REFUSED, problem.to_string()),
-            NewCondition::new(STALLED, true, reason::CREDENTIALS_REFUSED, problem.to_string()),
-        ],
-        (ErrorClass::Config, _) => vec![
-            NewCondition::new(READY, false, reason::INVALID_SPEC, problem.to_string()),
-            NewCondition::new(STALLED, true, reason::INVALID_SPEC, problem.to_string()),
-        ],
-        _ if was_ready && memory.failures < PATIENCE => vec![connected(memory)],
-        (ErrorClass::Retryable | ErrorClass::Capacity | ErrorClass::Terminal | ErrorClass::Signal, _) => {
-            vec![NewCondition::new(
-                READY,
-                false,
-                reason::PROVIDER_UNAVAILABLE,
-                format!("{problem}. It is tried again by itself; machines that exist are kept"),
-            )]
-        }
+    if was_ready && memory.failures < PATIENCE {
+        return vec![connected(memory)];
     }
+    let message = format!("{problem}. It is tried again by itself; machines that exist are kept");
+    vec![NewCondition::new(
+        READY,
+        false,
+        reason::PROVIDER_UNAVAILABLE,
+        message,
+    )]
 }
 
 fn connected(memory: &ProviderMemory) -> NewCondition {
@@ -457,14 +446,6 @@ fn connected(memory: &ProviderMemory) -> NewCondition {
         ),
     };
     NewCondition::new(READY, true, reason::CONNECTED, message)
-}
-
-const fn self_stop(core: CoreSelfStop) -> SelfStop {
-    match core {
-        CoreSelfStop::EndsBilling => SelfStop::EndsBilling,
-        CoreSelfStop::Partial => SelfStop::Partial,
-        CoreSelfStop::None => SelfStop::None,
-    }
 }
 
 /// Whether a status is worth a write.
@@ -497,8 +478,8 @@ fn worth_writing(
             (None, Some(_)) => true,
             (Some(told), Some(known)) => {
                 // A refresh that comes a moment early counts as the due one.
-                let patience =
-                    SignedDuration::try_from(tell_every(&provider.spec)).unwrap_or(SignedDuration::MAX);
+                let patience = SignedDuration::try_from(ResolvedProvider::of(&provider.spec).tell_interval)
+                    .unwrap_or(SignedDuration::MAX);
                 known.duration_since(told) >= patience.saturating_sub(SignedDuration::from_secs(1))
             }
             (_, None) => false,

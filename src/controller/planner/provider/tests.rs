@@ -26,7 +26,7 @@ fn at(second: i64) -> Timestamp {
 fn provider() -> Provider {
     let mut provider: Provider = serde_json::from_value(serde_json::json!({
         "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
-        "metadata": { "name": NAME, "uid": "u", "generation": 1, "finalizers": [labels::FINALIZER] },
+        "metadata": { "name": NAME, "uid": "u", "generation": 1, "finalizers": [skyward_api::labels::FINALIZER] },
         "spec": { "container": {}, "allowedNamespaces": {} }
     }))
     .unwrap();
@@ -43,7 +43,7 @@ fn offer(id: &str, price: i64) -> offer::Offer {
         vcpus: 2.0,
         memory_gb: 8.0,
         disk_gb: None,
-        architecture: Architecture::X86_64,
+        architecture: Architecture::Amd64,
         on_demand: Some(Decimal::from(price)),
         spot: None,
         availability: Availability::Yes,
@@ -63,7 +63,7 @@ fn capabilities() -> Capabilities {
     Capabilities {
         settle_time: Duration::ZERO,
         poll_interval: Duration::ZERO,
-        self_stop: CoreSelfStop::EndsBilling,
+        self_stop: skyward_core::provider::SelfStop::EndsBilling,
         connected: true,
         ..Capabilities::of("container")
     }
@@ -94,13 +94,12 @@ impl World {
     /// Plans, and does what the plan says.
     fn look(&mut self, answer: Refresh, now: Timestamp) -> Plan {
         let observed = Observed {
-            verdict: &Verdict::default(),
-            provider: &self.provider,
+            verdict: Verdict::default(),
+            provider: Arc::new(self.provider.clone()),
             machines: self.machines,
-            shown: &[],
+            shown: Vec::new(),
             barred: Vec::new(),
-            pseudonyms: &Unchanged,
-            offers: &self.offers,
+            offers: self.offers.clone(),
             answer,
             left: Left::Known {
                 orphans: 0,
@@ -108,8 +107,7 @@ impl World {
             },
             capabilities: Some(capabilities()),
         };
-        let (plan, memory) = plan(&observed, std::mem::take(&mut self.memory), now);
-        self.memory = memory;
+        let plan = plan(&observed, &mut self.memory, &Unchanged, now);
         self.offers
             .retain(|offer| !plan.delete.contains(&offer.name_any()));
         for offer in &plan.apply {
@@ -178,6 +176,34 @@ fn its_own_status_write_wakes_nothing() {
     let plan = world.look(Refresh::NotAsked, at(1));
     assert_eq!(writes(&plan), 0);
     assert_eq!(plan.again, Duration::from_secs(59));
+}
+
+#[test]
+fn an_offer_that_could_not_be_written_is_written_soon_and_later_with_each_failure() {
+    let mut world = World::new();
+    let all = || complete(&[offer("small", 0), offer("big", 2)]);
+    world.look(all(), at(0));
+    let mut second = 0;
+    for wait in [5, 10, 20, 40, 60, 60] {
+        world.offers.retain(|offer| offer.name_any() != "local-big");
+        world.memory.offers_failed();
+        assert!(!is_due(
+            &world.provider,
+            &world.memory,
+            None,
+            at(second + wait - 1)
+        ));
+        second += wait;
+        assert!(is_due(&world.provider, &world.memory, None, at(second)));
+        let plan = world.look(all(), at(second));
+        let applied: Vec<String> = plan.apply.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(applied, ["local-big"]);
+    }
+    world.memory.offers_written();
+    assert_eq!(
+        due_in(&world.provider, &world.memory, at(second)),
+        Duration::from_mins(1)
+    );
 }
 
 #[test]

@@ -8,4 +8,4 @@ pub mod evidence;
 pub mod verdict;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,14 +17,14 @@ use super::{
 };
 use crate::accounts::orphans::{self, Rules, Sightings};
 
-const SETTLE: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_hours(24);
+pub(crate) const SETTLE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_hours(24);
 
-fn at(second: i64) -> Timestamp {
+pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn machine(id: &str, pool_uid: &str, attempt: u32) -> ProviderMachine {
+pub(crate) fn machine(id: &str, pool_uid: &str, attempt: u32) -> ProviderMachine {
     ProviderMachine {
         id: id.into(),
         mark: Mark {

@@ -207,9 +207,10 @@ pub enum Event {
 
 /// What is known of this cluster's own memory: whether it is older than its machines, as after
 /// a restore from a backup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterMemory {
     /// Not known yet: runs that no Task claims are left alone.
+    #[default]
     Unproved,
     /// It is older: nothing is started, stopped, forgotten or given up.
     Held,
@@ -360,6 +361,8 @@ pub struct StartOrder {
     pub accelerator: Option<OfferedAccelerator>,
     /// The machines of all ranks.
     pub peers: Vec<Peer>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: Duration,
     /// The object, if it was just written; else it is read.
     pub task: Option<Arc<Task>>,
     /// What was read from Secrets and ConfigMaps, if that was just done.

@@ -14,43 +14,21 @@ use skyward_api::{
     labels,
     offer::OfferedAccelerator,
     shared::{EnvFrom, EnvVar},
-    task::{Placed, Placement},
+    task::Placement,
 };
 
 use crate::{
     accelerators::of_record,
-    pool::suspension::{ready, why_suspended},
+    pool::{
+        resolved::ResolvedPool,
+        suspension::{ready, why_suspended},
+    },
 };
 
+/// Which machine of a Pool: slots and attempts are never used twice together.
+pub use skyward_api::task::SlotAttempt;
 /// UID of a Task.
 pub type Uid = Arc<str>;
-
-/// Which machine of a Pool: slots and attempts are never used twice together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlotAttempt {
-    /// Its slot.
-    pub slot: u32,
-    /// Which try to fill the slot.
-    pub attempt: u32,
-}
-
-impl From<Placed> for SlotAttempt {
-    fn from(Placed { slot, attempt }: Placed) -> Self {
-        Self { slot, attempt }
-    }
-}
-
-impl From<SlotAttempt> for Placed {
-    fn from(SlotAttempt { slot, attempt }: SlotAttempt) -> Self {
-        Self { slot, attempt }
-    }
-}
-
-impl fmt::Display for SlotAttempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.slot, self.attempt)
-    }
-}
 
 /// One run: one rank of one attempt of a Task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +42,15 @@ pub struct RunId {
 }
 
 impl RunId {
+    /// One rank of one attempt.
+    pub fn new(uid: &Uid, attempt: u32, rank: u32) -> Self {
+        Self {
+            uid: uid.clone(),
+            attempt,
+            rank,
+        }
+    }
+
     /// From `<task uid>-<attempt>-<rank>`, as agents know it.
     pub fn parse(text: &str) -> Option<Self> {
         let (rest, rank) = text.rsplit_once('-')?;
@@ -84,10 +71,6 @@ impl fmt::Display for RunId {
 
 /// Time between SIGTERM and SIGKILL where a Task does not say.
 pub const GRACE: Duration = Duration::from_secs(30);
-/// The grace of Tasks when their Pool is deleted, where the Pool does not say.
-pub const SHUTDOWN: Duration = Duration::from_mins(2);
-/// Retries after a lost machine where neither Task nor Pool say.
-pub const RETRIES: u32 = 3;
 /// Time for collecting the end of a run before its machine is taken away.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// The least grace of a run.
@@ -211,10 +194,9 @@ pub struct PoolView {
 
 impl PoolView {
     /// From the object; `None` when the API server left out a field that it never leaves out.
-    pub fn of(pool: &Pool) -> Option<Self> {
+    pub fn of(pool: &Pool, resolved: &ResolvedPool) -> Option<Self> {
         let spec = &pool.spec;
         let image = spec.image.clone().unwrap_or_default();
-        let worker = spec.worker.clone().unwrap_or_default();
         let ready = ready(pool);
         Some(Self {
             name: pool.name_any(),
@@ -223,30 +205,17 @@ impl PoolView {
             deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
             why_suspended: why_suspended(pool),
             desired: spec.nodes.desired,
-            min: spec
-                .nodes
-                .min
-                .unwrap_or(spec.nodes.desired)
-                .clamp(1, spec.nodes.desired.max(1)),
-            concurrency: worker.concurrency.unwrap_or(1).max(1),
-            shutdown: skyward_api::Duration::or(
-                spec.timeouts
-                    .as_ref()
-                    .and_then(|timeouts| timeouts.shutdown.as_ref()),
-                SHUTDOWN,
-            ),
-            retries: spec
-                .retries
-                .as_ref()
-                .and_then(|retries| retries.on_interruption)
-                .unwrap_or(RETRIES),
+            min: resolved.least(spec.nodes.desired).max(1),
+            concurrency: resolved.concurrency,
+            shutdown: resolved.timeouts.shutdown,
+            retries: resolved.retries,
             log_limit: spec.log_limit(),
             not_ready: ready
                 .filter(|condition| condition.status != "True")
                 .map(|condition| (condition.reason.clone(), condition.message.clone())),
             env: image.env,
             env_from: image.env_from,
-            user: worker.user,
+            user: spec.worker.as_ref().and_then(|worker| worker.user.clone()),
             reference: pool.object_ref(&()),
         })
     }
@@ -384,6 +353,10 @@ mod tests {
     use skyward_api::shared::Size;
 
     use super::*;
+
+    fn pool_view(pool: &Pool) -> PoolView {
+        PoolView::of(pool, &ResolvedPool::of(&pool.spec)).unwrap()
+    }
 
     #[test]
     fn a_run_id_is_read_back() {
@@ -523,7 +496,7 @@ mod tests {
             }))
             .unwrap()
         };
-        let why_suspended = |reason| PoolView::of(&pool(reason)).unwrap().why_suspended;
+        let why_suspended = |reason| pool_view(&pool(reason)).why_suspended;
         assert!(why_suspended(reason::BUDGET_SPENT).is_some());
         assert!(why_suspended(reason::PROVISIONING).is_none());
     }
@@ -537,7 +510,7 @@ mod tests {
                 "spec": { "provider": "c", "retries": retries },
             }))
             .unwrap();
-            PoolView::of(&pool).unwrap().retries
+            pool_view(&pool).retries
         };
         assert_eq!(retries(json!({ "onInterruption": 7 })), 7);
         assert_eq!(retries(json!({})), 3);
@@ -547,11 +520,8 @@ mod tests {
     #[test]
     fn a_place_is_read_back() {
         let place = SlotAttempt { slot: 7, attempt: 41 };
-        let recorded = serde_json::to_value(Placed::from(place)).unwrap();
+        let recorded = serde_json::to_value(place).unwrap();
         assert_eq!(recorded, json!({ "slot": 7, "attempt": 41 }));
-        assert_eq!(
-            SlotAttempt::from(serde_json::from_value::<Placed>(recorded).unwrap()),
-            place
-        );
+        assert_eq!(serde_json::from_value::<SlotAttempt>(recorded).unwrap(), place);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use skyward_api::{
     TaskPhase, TaskStatus,
     condition::{self, NewCondition, cut, reason},
-    task::{Placed, RunResult},
+    task::RunResult,
 };
 
 use crate::task::{
@@ -34,6 +34,14 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// As they stand on record.
+    pub fn recorded(entry: &Entry) -> Self {
+        Self {
+            attempt: entry.status.attempt,
+            interruptions: entry.status.interruptions,
+        }
+    }
+
     fn apply(self, entry: &Entry) -> TaskStatus {
         TaskStatus {
             mode: entry.mode.clone(),
@@ -75,7 +83,7 @@ pub fn placed(
         phase: Some(TaskPhase::Running),
         reason: reason::STARTED.to_owned(),
         done: format!("0/{}", places.len()),
-        placed: places.iter().copied().map(Placed::from).collect(),
+        placed: places.to_vec(),
         started_at: Some(Time(now)),
         conditions: condition::apply(&entry.status.conditions, &conditions, entry.generation, now),
         ..counts.apply(entry)
@@ -116,27 +124,13 @@ impl Why {
 pub fn waiting(entry: &Entry, counts: Counts, why: &Why, now: Timestamp) -> TaskStatus {
     let suspended = why.reason == reason::SUSPENDED;
     let message = cut(&why.message, MAX_MESSAGE);
-    let mut conditions = vec![NewCondition::new(
-        condition::SCHEDULED,
-        false,
-        why.reason,
-        message.clone(),
-    )];
+    let of = |type_, status| NewCondition::new(type_, status, why.reason, message.clone());
+    let mut conditions = vec![of(condition::SCHEDULED, false)];
     if counts.attempt > 0 {
-        conditions.push(NewCondition::new(
-            condition::RUNNING,
-            false,
-            why.reason,
-            message.clone(),
-        ));
+        conditions.push(of(condition::RUNNING, false));
     }
     if suspended || condition::find(&entry.status.conditions, condition::SUSPENDED).is_some() {
-        conditions.push(NewCondition::new(
-            condition::SUSPENDED,
-            suspended,
-            why.reason,
-            message,
-        ));
+        conditions.push(of(condition::SUSPENDED, suspended));
     }
     TaskStatus {
         phase: Some(if suspended {
@@ -159,10 +153,7 @@ pub fn running(entry: &Entry, held_up: Option<&Why>, now: Timestamp) -> TaskStat
     let condition = NewCondition::new(condition::RUNNING, true, reason, message);
     let mut status = entry.status.clone();
     reason.clone_into(&mut status.reason);
-    for running in condition::apply(&entry.status.conditions, &[condition], entry.generation, now) {
-        status.conditions.retain(|known| known.type_ != running.type_);
-        status.conditions.push(running);
-    }
+    condition::set(&mut status.conditions, condition, entry.generation, now);
     status
 }
 
@@ -253,20 +244,12 @@ pub fn ended(
             scheduled.message.clone(),
         ));
     }
+    let of = |type_, status| NewCondition::new(type_, status, condition.reason, condition.message.clone());
     if counts.attempt > 0 {
-        conditions.push(NewCondition::new(
-            condition::RUNNING,
-            false,
-            condition.reason,
-            condition.message.clone(),
-        ));
+        conditions.push(of(condition::RUNNING, false));
     }
-    conditions.push(NewCondition::new(
-        condition::FINISHED,
-        true,
-        condition.reason,
-        condition.message.clone(),
-    ));
+    conditions.push(of(condition::FINISHED, true));
+    let reason = condition.reason.to_owned();
     conditions.push(condition);
     // Over all ranks, not only the shown ones. A machine whose clock is wrong may tell impossible
     // times.
@@ -284,19 +267,13 @@ pub fn ended(
     results.sort_by_key(|result| result.rank);
     let mut status = TaskStatus {
         phase: Some(phase),
-        reason: failure
-            .as_ref()
-            .map_or(reason::SUCCEEDED, |why| why.reason)
-            .to_owned(),
+        reason,
         done: if ranks.is_empty() {
             String::new()
         } else {
             format!("{ended}/{}", ranks.len())
         },
-        placed: ranks
-            .iter()
-            .filter_map(|run| run.place.map(Placed::from))
-            .collect(),
+        placed: ranks.iter().filter_map(|run| run.place).collect(),
         started_at: started_at.map(Time),
         finished_at: Some(Time(finished_at)),
         duration: started_at.map_or_else(String::new, |start| in_words(start, finished_at)),

@@ -1,53 +1,20 @@
 //! Machines without records, and clusters that were restored: what one list says of each machine,
 //! and what is decided about them.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _};
 
-use jiff::Timestamp;
-use rust_decimal::Decimal;
 use skyward_api::{condition, provider::RestoreDecision};
-use skyward_core::{Mark, ProviderMachine, ProviderPhase, machine::Rental};
+use skyward_core::{ProviderMachine, ProviderPhase};
 
 use super::{render::Block, tells};
 use crate::{
     accounts::orphans::{self, Rules, Sightings},
     restore::{
         evidence::Remembered,
+        tests::{PATIENCE, SETTLE, at, machine},
         verdict::{Seen, verdict},
     },
 };
-
-const SETTLE: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_hours(24);
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
-}
-
-fn machine(id: &str, pool_uid: &str, attempt: u32) -> ProviderMachine {
-    ProviderMachine {
-        id: id.into(),
-        mark: Mark {
-            cluster: "here".into(),
-            namespace: "team".into(),
-            pool: "train".into(),
-            pool_uid: pool_uid.into(),
-            machine: format!("m-{id}"),
-            machine_uid: format!("uid-{id}"),
-            slot: 0,
-            attempt,
-        },
-        phase: ProviderPhase::Running,
-        endpoint: None,
-        private_address: None,
-        private_interface: None,
-        host_key: None,
-        rental: Rental {
-            hourly_price: Some(Decimal::TWO),
-            ..Rental::default()
-        },
-    }
-}
 
 /// A Provider whose list is looked at again and again.
 #[derive(Default)]

@@ -1,16 +1,10 @@
 //! Carries out the decision about a restored cluster; makes no choices. Each step can be repeated:
 //! the decision stays in the Provider's status until all steps are done.
 
-use std::time::Duration;
-
 use kube::{Api, ResourceExt, api::PostParams};
 use skyward_api::{Pool, provider::RestoreDecision};
-use tokio::time::timeout;
 
-use crate::{context::Context, leadership::lease};
-
-/// Longest wait for the API server.
-const DEADLINE: Duration = Duration::from_secs(15);
+use crate::{context::Context, deadline::words, leadership::lease};
 
 /// Pools that have counted fewer attempts than their machines' marks say, with the highest attempt
 /// in these marks.
@@ -69,14 +63,6 @@ async fn raise_attempt(context: &Context, pool: &Pool, attempt: u32) -> Result<(
     context.metrics.api_write("Pool");
     let name = pool.name_any();
     // With its UID and version: neither another Pool of that name nor a newer count is written over.
-    match timeout(
-        DEADLINE,
-        api.replace_status(&name, &PostParams::default(), &object),
-    )
-    .await
-    {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
+    let written = api.replace_status(&name, &PostParams::default(), &object).await;
+    written.map(drop).map_err(|error| words(&error))
 }

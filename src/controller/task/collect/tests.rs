@@ -1,7 +1,8 @@
-use std::{collections::BTreeMap, sync::Mutex};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures::stream;
+use parking_lot::Mutex;
 use skyward_planner::task::run::{Ending, Finished};
 use skyward_remote::{AgentError, agent::AgentStream, protocol::Chunk};
 
@@ -28,7 +29,7 @@ struct FakeAgent {
 impl FakeAgent {
     fn stream(&self, bytes: &[u8], offset: u64) -> AgentStream<Chunk> {
         let mut chunks = Vec::new();
-        let broken = self.breaks.lock().unwrap().take();
+        let broken = self.breaks.lock().take();
         let mut at = offset as usize;
         while at < bytes.len() {
             if self.hole.contains(&at) {
@@ -55,7 +56,7 @@ impl FakeAgent {
 #[async_trait]
 impl RunReader for FakeAgent {
     async fn read_log(&self, _: &str, offset: u64, _: bool) -> Result<AgentStream<Chunk>, AgentError> {
-        *self.reads.lock().unwrap().entry(offset).or_default() += 1;
+        *self.reads.lock().entry(offset).or_default() += 1;
         Ok(self.stream(&self.log, offset))
     }
     async fn read_result(&self, _: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
@@ -93,7 +94,7 @@ fn store() -> (tempfile::TempDir, Arc<Store>) {
 
 /// Collects a run, with free turns.
 async fn collect(
-    store: &Store,
+    store: &Arc<Store>,
     agent: Option<&dyn RunReader>,
     order: &CollectOrder,
     secrets: Option<&[String]>,
@@ -155,7 +156,7 @@ async fn a_copy_goes_on_behind_what_the_machine_does_not_keep_and_keeps_what_it_
             .put_log_segment("uid", "uid-1-0", 0, first.into())
             .await
             .unwrap();
-        *agent.breaks.lock().unwrap() = Some(700_000);
+        *agent.breaks.lock() = Some(700_000);
         let order = order(&announces(&agent));
         for _ in 0..2 {
             let _ = collect(&store, Some(&agent), &order, Some(&[]), &metrics).await;
@@ -320,7 +321,7 @@ async fn a_large_log_and_result_arrive_whole_although_the_connection_breaks() {
         ..exited(0)
     };
     let metrics = Metrics::default();
-    *agent.breaks.lock().unwrap() = Some(2_500_000);
+    *agent.breaks.lock() = Some(2_500_000);
     let broken = collect(&store, Some(&agent), &order(&finished), Some(&[]), &metrics).await;
     assert!(broken.is_err());
     let resumed = store.log_end("uid", "uid-1-0").await.unwrap();
@@ -328,7 +329,7 @@ async fn a_large_log_and_result_arrive_whole_although_the_connection_breaks() {
     let collected = collect(&store, Some(&agent), &order(&finished), Some(&[]), &metrics)
         .await
         .unwrap();
-    assert!(agent.reads.lock().unwrap().contains_key(&resumed));
+    assert!(agent.reads.lock().contains_key(&resumed));
     assert_eq!(collected.reason, reason::SUCCEEDED);
     assert_eq!(collected.result.value_bytes, Some(3_000_000));
     assert!(collected.result.value.is_none());

@@ -8,11 +8,10 @@ use skyward_core::{Credentials, Endpoints, Fence, Secret};
 
 use super::*;
 
-fn account(keys: &[&str]) -> Account<Settings> {
+fn account(keys: &[&str]) -> Account {
     Account {
-        cluster: "c".into(),
         provider: "aws-main".into(),
-        settings: Settings::default(),
+        settings: serde_json::json!({}),
         request_timeout: std::time::Duration::from_secs(30),
         credentials: Credentials::new(keys.iter().map(|key| ((*key).to_owned(), Secret::new("canary")))),
         endpoints: Endpoints::default(),

@@ -2,13 +2,12 @@ use aws_sdk_ec2::{
     primitives::DateTime,
     types::{InstanceLifecycleType, InstanceState, Placement, StateReason},
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rstest::rstest;
 use rust_decimal::Decimal;
 use skyward_core::order::PoolShape;
-use skyward_provider_kit::boot;
 
 use super::*;
-use crate::config;
 
 fn order() -> Order {
     Order {
@@ -41,10 +40,6 @@ fn order() -> Order {
     }
 }
 
-fn choice() -> Choice {
-    config::choice(&config::Settings::default(), &serde_json::Value::Null).unwrap()
-}
-
 fn image() -> Image {
     Image {
         id: "ami-1".into(),
@@ -56,7 +51,15 @@ fn image() -> Image {
 
 fn made(order: &Order) -> Template {
     let data = boot::cloud_config("root", order);
-    template(order, "aws-main", &choice(), &image(), "sg-1", true, &data)
+    template(
+        order,
+        "aws-main",
+        &Settings::default(),
+        &image(),
+        "sg-1",
+        true,
+        &data,
+    )
 }
 
 fn subnet(id: &str, zone: &str) -> Subnet {
@@ -75,7 +78,16 @@ fn a_template_has_the_volumes_that_its_image_would_leave_behind() {
         others: vec![other.build()],
         ..image()
     };
-    let data = template(&order(), "aws-main", &choice(), &image, "sg-1", true, "").data;
+    let data = template(
+        &order(),
+        "aws-main",
+        &Settings::default(),
+        &image,
+        "sg-1",
+        true,
+        "",
+    )
+    .data;
     let devices = data.block_device_mappings();
     assert_eq!(devices.len(), 2);
     assert_eq!(devices[1].device_name(), Some("/dev/sdb"));
@@ -145,7 +157,7 @@ fn machines_of_one_pool_share_a_template_until_its_content_changes() {
 #[test]
 fn the_same_order_is_the_same_request() {
     let (a, b) = (subnet("subnet-a", "us-east-1a"), subnet("subnet-b", "us-east-1b"));
-    let fleet = || fleet(&order(), "aws-main", &choice(), "t", &[&a, &b]);
+    let fleet = || fleet(&order(), "aws-main", &Settings::default(), "t", &[&a, &b]);
     assert_eq!(fleet(), fleet());
     assert_eq!(made(&order()), made(&order()));
 }
@@ -157,7 +169,7 @@ fn a_spot_order_has_its_ceiling_and_ends_when_it_is_reclaimed() {
         market: Market::Spot,
         ..order()
     };
-    let fleet = fleet(&spot, "aws-main", &choice(), "t", &[&a]);
+    let fleet = fleet(&spot, "aws-main", &Settings::default(), "t", &[&a]);
     assert_eq!(fleet.token, "0f2c6a52-8f3a-4f60-9a63-1d3b0f7f6a01-3-2");
     assert_eq!(fleet.capacity.total_target_capacity, Some(1));
     assert_eq!(
@@ -181,7 +193,7 @@ fn a_spot_order_has_its_ceiling_and_ends_when_it_is_reclaimed() {
 #[test]
 fn an_order_on_demand_has_no_ceiling_since_its_price_is_fixed() {
     let a = subnet("subnet-a", "us-east-1a");
-    let fleet = fleet(&order(), "aws-main", &choice(), "t", &[&a]);
+    let fleet = fleet(&order(), "aws-main", &Settings::default(), "t", &[&a]);
     assert_eq!(
         fleet.capacity.default_target_capacity_type.unwrap().as_str(),
         "on-demand"

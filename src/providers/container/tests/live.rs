@@ -111,7 +111,7 @@ impl Live {
             namespaces: Vec::new(),
         };
         connect(
-            &Cluster::new(self.client.clone(), options),
+            &Cluster::start(self.client.clone(), options),
             &skyward_api::Provider::new("live", spec),
         )
         .unwrap()

@@ -77,7 +77,7 @@ impl Server {
             namespaces: served.iter().map(|name| (*name).to_owned()).collect(),
         };
         Container {
-            cluster: Cluster::new(Client::new(service, "default"), options).started(),
+            cluster: Cluster::start(Client::new(service, "default"), options),
             provider_label: "local".into(),
             settings: Ok(settings(Default::default())),
         }

@@ -11,12 +11,13 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use skyward_core::{ErrorKind, ProviderError};
 use tokio::{
     sync::Semaphore,
@@ -111,7 +112,7 @@ impl<T> Batched<T> {
         }
         let (number, began) = (self.number(), Instant::now());
         let found = look().await.map(Arc::new);
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Look {
+        *self.latest.lock() = Some(Look {
             number,
             began,
             found: found.clone(),
@@ -125,7 +126,7 @@ impl<T> Batched<T> {
 
     /// Takes one look from the budget: until when it has to wait, if it does.
     fn not_before(&self, now: Instant) -> Option<Instant> {
-        let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid_at = self.paid_at.lock();
         let paid = paid_at.map_or(now, |at| at.max(now)) + PACE;
         *paid_at = Some(paid);
         let ahead = paid.duration_since(now).checked_sub(PACE * AT_ONCE)?;
@@ -133,7 +134,7 @@ impl<T> Batched<T> {
     }
 
     fn latest(&self, will_do: impl Fn(&Look<T>) -> bool) -> Option<Shared<T>> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = self.latest.lock();
         latest
             .as_ref()
             .filter(|latest| will_do(latest))

@@ -5,10 +5,10 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use reqwest::Method;
 use tokio::time::Instant;
 
@@ -128,7 +128,7 @@ impl Limits {
 
     /// Takes the next free instant, if that is before `until`.
     pub fn reserve(&self, method: &Method, pattern: &'static str, now: Instant, until: Instant) -> Turn {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let call = name(method, pattern);
         let mut at = state.closed.get(&call).copied().unwrap_or(now).max(now);
         let mut keys = Vec::new();
@@ -168,14 +168,14 @@ impl Limits {
 
     /// Closes the way for a call until then.
     pub fn block(&self, method: &Method, pattern: &'static str, until: Instant) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let closed = state.closed.entry(name(method, pattern)).or_insert(until);
         *closed = (*closed).max(until);
     }
 
     /// Until when the way is closed for a call, if it is.
     pub fn blocked(&self, method: &Method, pattern: &'static str, now: Instant) -> Option<Instant> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state
             .closed
             .get(&name(method, pattern))

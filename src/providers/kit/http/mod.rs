@@ -25,7 +25,7 @@ use std::{borrow::Cow, error::Error as _, future::Future, sync::Arc, time::Durat
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, StatusCode};
-use skyward_core::{Account, ErrorKind, Fence, ProviderError};
+use skyward_core::{ErrorKind, Fence, ProviderError};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
@@ -210,16 +210,15 @@ impl Call {
         self.unauthorised = true;
         self
     }
-}
 
-impl Call {
-    /// The kind of error when the answer is lost.
-    fn lost(&self) -> ErrorKind {
-        self.effect.lost()
+    fn error(&self, kind: ErrorKind, message: impl Into<String>) -> ProviderError {
+        ProviderError::new(kind, self.operation, message)
     }
 
-    fn error(&self, kind: ErrorKind, message: String) -> ProviderError {
-        ProviderError::new(kind, self.operation, message)
+    /// A failed try after which the call may have had its effect.
+    fn lost(&self, message: String, safe: bool) -> Failure {
+        let error = self.error(self.effect.lost(), message);
+        Failure { error, safe }
     }
 }
 
@@ -253,26 +252,6 @@ pub struct Setup {
     pub request_timeout: Duration,
     /// Closed when nothing may be changed any more.
     pub fence: Fence,
-}
-
-impl Setup {
-    /// For an account of a cloud at this address, which a flag of the operator may replace.
-    pub fn of<S>(
-        account: &Account<S>,
-        cloud: &'static str,
-        endpoint: (&str, &str),
-        auth: Auth,
-        limits: Limits,
-    ) -> Self {
-        Self {
-            cloud,
-            base: account.endpoints.or_own(endpoint),
-            auth,
-            limits,
-            request_timeout: account.request_timeout,
-            fence: account.fence.clone(),
-        }
-    }
 }
 
 /// The way to one account of one cloud. Clones share limits and tokens.
@@ -361,7 +340,7 @@ impl Http {
             self.turn(call, until).await?;
             let token = self.token(call, until).await?;
             let outcome = self.once(call, token.as_ref(), until).await;
-            let wait = match outcome {
+            let (wait, last) = match outcome {
                 Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
                     slowed += 1;
                     let wait = answer
@@ -389,42 +368,31 @@ impl Http {
                     return Ok(answer);
                 }
                 Ok(answer) if call.effect == Effect::Repeatable && passes(answer.status) => {
-                    tries += 1;
-                    let wait = answer.retry_after.unwrap_or_else(|| delay(tries));
-                    if tries >= TRIES || Instant::now() + wait >= until {
-                        return Ok(answer);
-                    }
-                    wait
+                    (answer.retry_after, Ok(answer))
                 }
                 Ok(answer) => return Ok(answer),
-                Err(Failure { error, safe }) => {
-                    tries += 1;
-                    let wait = delay(tries);
-                    if !safe || tries >= TRIES || Instant::now() + wait >= until {
-                        return Err(error);
-                    }
-                    wait
-                }
+                Err(Failure { error, safe: true }) => (None, Err(error)),
+                Err(Failure { error, safe: false }) => return Err(error),
             };
+            tries += 1;
+            let wait = wait.unwrap_or_else(|| delay(tries));
+            if tries >= TRIES || Instant::now() + wait >= until {
+                return last;
+            }
             sleep(wait).await;
         }
     }
 
     /// Waits until the limits let the call go.
     async fn turn(&self, call: &Call, until: Instant) -> Result<(), ProviderError> {
+        let limits = &self.inner.setup.limits;
         loop {
             let now = Instant::now();
-            match self
-                .inner
-                .setup
-                .limits
-                .reserve(&call.method, call.pattern, now, until)
-            {
+            match limits.reserve(&call.method, call.pattern, now, until) {
                 limits::Turn::Now => return Ok(()),
                 limits::Turn::At(at) => {
                     sleep(at.saturating_duration_since(now)).await;
                     // A 429 for another call may have closed the way meanwhile.
-                    let limits = &self.inner.setup.limits;
                     if limits
                         .blocked(&call.method, call.pattern, Instant::now())
                         .is_none()
@@ -461,10 +429,8 @@ impl Http {
         let setup = &self.inner.setup;
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failure {
-                error: call.error(ErrorKind::Transient, "there was no time left to ask".to_owned()),
-                safe: false,
-            });
+            let error = call.error(ErrorKind::Transient, "there was no time left to ask");
+            return Err(Failure { error, safe: false });
         }
         let limit = setup.request_timeout.min(left);
         let base = call.elsewhere.as_ref().unwrap_or(&setup.base);
@@ -499,67 +465,40 @@ impl Http {
         {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answer::Broken::Way(error))) => Err(self.broken(call, &error.without_url())),
-            Ok(Err(answer::Broken::TooLong)) => Err(Failure {
-                error: call.error(
-                    call.lost(),
-                    format!(
-                        "the answer of {} was longer than {} MiB",
-                        setup.cloud,
-                        MAX_BODY >> 20
-                    ),
-                ),
-                safe: false,
-            }),
-            Err(_) => Err(Failure {
-                error: call.error(
-                    call.lost(),
-                    format!(
-                        "{} did not answer within {} s",
-                        setup.cloud,
-                        limit.as_secs_f32().ceil()
-                    ),
-                ),
-                safe: call.effect == Effect::Repeatable,
-            }),
+            Ok(Err(answer::Broken::TooLong)) => {
+                let most = MAX_BODY >> 20;
+                let what = format!("the answer of {} was longer than {most} MiB", setup.cloud);
+                Err(call.lost(what, false))
+            }
+            Err(_) => {
+                let seconds = limit.as_secs_f32().ceil();
+                let what = format!("{} did not answer within {seconds} s", setup.cloud);
+                Err(call.lost(what, call.effect == Effect::Repeatable))
+            }
         }
     }
 
     /// The failure of a broken connection.
     fn broken(&self, call: &Call, error: &reqwest::Error) -> Failure {
+        let cloud = self.inner.setup.cloud;
         if error.is_builder() {
-            return Failure {
-                error: call.error(
-                    ErrorKind::InvalidOrder,
-                    "the call could not be written".to_owned(),
-                ),
-                safe: false,
-            };
+            let error = call.error(ErrorKind::InvalidOrder, "the call could not be written");
+            return Failure { error, safe: false };
         }
         // Nothing was sent yet.
         if error.is_connect() {
-            return Failure {
-                error: call.error(
-                    ErrorKind::Transient,
-                    format!(
-                        "{} cannot be reached ({}). Check that the operator may connect to the internet",
-                        self.inner.setup.cloud,
-                        root(error)
-                    ),
-                ),
-                safe: true,
-            };
+            let what = format!(
+                "{cloud} cannot be reached ({}). Check that the operator may connect to the internet",
+                root(error)
+            );
+            let error = call.error(ErrorKind::Transient, what);
+            return Failure { error, safe: true };
         }
-        Failure {
-            error: call.error(
-                call.lost(),
-                format!(
-                    "the connection to {} broke before its answer ({})",
-                    self.inner.setup.cloud,
-                    root(error)
-                ),
-            ),
-            safe: call.effect == Effect::Repeatable,
-        }
+        let what = format!(
+            "the connection to {cloud} broke before its answer ({})",
+            root(error)
+        );
+        call.lost(what, call.effect == Effect::Repeatable)
     }
 }
 

@@ -1,10 +1,8 @@
 //! The transport against a small scripted server.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::json;
 use skyward_core::Secret;
@@ -63,7 +61,7 @@ impl Server {
     }
 
     fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+        self.heard.lock().clone()
     }
 }
 
@@ -97,7 +95,7 @@ async fn serve(
                 }
             }
         }
-        heard.lock().unwrap().push(text);
+        heard.lock().push(text);
         let number = next.fetch_add(1, Ordering::SeqCst);
         match acts.get(number).or(acts.last()).unwrap() {
             act @ (Act::Say(status, headers, body) | Act::Close(_, status, headers, body)) => {

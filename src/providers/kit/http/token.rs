@@ -1,14 +1,12 @@
 //! Tokens that end: got by a grant of OAuth2, and renewed a minute before their end. Renewal happens
 //! once, however many calls wait for it.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use aws_lc_rs::{rand::SystemRandom, rsa::KeyPair, signature::RSA_PKCS1_SHA256};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -182,14 +180,14 @@ impl Tokens {
 
     /// Forgets a token that was refused. Another call may have renewed it meanwhile.
     pub(super) fn forget(&self, refused: Option<&Shown>) {
-        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut token = self.token.lock();
         if token.as_ref().map(|token| &token.shown) == refused {
             *token = None;
         }
     }
 
     fn valid(&self) -> Option<Shown> {
-        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = self.token.lock();
         token
             .as_ref()
             .filter(|token| Instant::now() < token.renew_at)
@@ -243,7 +241,7 @@ impl Tokens {
         let shown = Shown::bearer(&granted.access_token, operation)?;
         let lasts = Duration::try_from_secs_f64(granted.expires_in.unwrap_or(600.0)).unwrap_or(BEFORE_END);
         let renew_at = Instant::now() + lasts.saturating_sub(BEFORE_END).max(lasts / 2);
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(Token {
+        *self.token.lock() = Some(Token {
             shown: shown.clone(),
             renew_at,
         });

@@ -1,5 +1,6 @@
 //! The contract over a cloud that is a list in memory.
 
+use parking_lot::Mutex;
 use serde_json::json;
 use skyward_core::{
     machine::Rental,
@@ -43,7 +44,7 @@ struct Fake {
 
 impl Fake {
     fn ask(&self, what: String) {
-        self.asked.lock().unwrap().push(what);
+        self.asked.lock().push(what);
     }
 }
 
@@ -58,8 +59,8 @@ impl Service for Fake {
     };
     const OPERATION: Duration = Duration::from_secs(10);
 
-    async fn account(&self) -> Result<String, ProviderError> {
-        Ok("account".to_owned())
+    async fn account(&self) -> Result<Option<String>, ProviderError> {
+        Ok(Some("account".to_owned()))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
@@ -124,7 +125,10 @@ fn showing(there: Vec<Thing>, by_id: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dy
         left,
         asked: asked.clone(),
     };
-    (provider(&json!({ "disk": 1 }), fake).unwrap(), asked)
+    (
+        provider(fake, json!({ "disk": 1 }), "key-digest".to_owned()),
+        asked,
+    )
 }
 
 fn thing(id: &'static str, gone: bool) -> Thing {
@@ -148,7 +152,7 @@ async fn what_is_there_is_not_ordered_again_and_one_that_is_gone_does_not_hide_i
     let (provider, asked) = connected(vec![thing("old", true), thing("there", false)], Vec::new());
     let accepted = provider.create(&fixtures::order()).await.unwrap();
     assert_eq!(accepted.id, "there");
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -170,7 +174,7 @@ async fn a_machine_that_is_gone_answers_no_order() {
     let (provider, asked) = connected(vec![thing("old", true)], Vec::new());
     let accepted = provider.create(&fixtures::order()).await.unwrap();
     assert_eq!(accepted.id, "new");
-    assert_eq!(asked.lock().unwrap().len(), 1);
+    assert_eq!(asked.lock().len(), 1);
 }
 
 #[tokio::test]
@@ -179,7 +183,7 @@ async fn an_order_has_the_settings_of_its_provider_with_what_its_pool_overrides(
     let mut order = fixtures::order();
     order.overrides = json!({ "image": "x" });
     assert_eq!(provider.create(&order).await.unwrap().id, "new");
-    assert_eq!(*asked.lock().unwrap(), [r#"order {"disk":1,"image":"x"}"#]);
+    assert_eq!(*asked.lock(), [r#"order {"disk":1,"image":"x"}"#]);
 }
 
 #[tokio::test]
@@ -197,7 +201,7 @@ async fn an_id_that_is_another_machines_by_now_is_left_alone() {
         provider.delete(&recorded("there")).await.unwrap(),
         Deletion::Foreign
     );
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -220,7 +224,7 @@ async fn a_machine_on_record_that_lost_its_mark_is_neither_gone_nor_ended() {
             assert_eq!(error.kind, ErrorKind::Transient);
             assert!(error.message.contains("Restore its tags"), "{error}");
         }
-        assert!(asked.lock().unwrap().is_empty());
+        assert!(asked.lock().is_empty());
     }
     // Once it is gone it needs no mark.
     let (provider, _) = connected(vec![nobodys(true)], Vec::new());
@@ -236,7 +240,7 @@ async fn a_list_without_marks_is_no_proof_that_there_are_none() {
     };
     let (provider, asked) = showing(vec![listed], vec![thing("there", false)], Vec::new());
     assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
-    assert_eq!(*asked.lock().unwrap(), ["end there"]);
+    assert_eq!(*asked.lock(), ["end there"]);
 }
 
 #[tokio::test]
@@ -244,7 +248,7 @@ async fn what_the_cloud_does_not_find_needs_no_end() {
     let (provider, asked) = connected(vec![thing("there", false)], Vec::new());
     let machine = MachineRef::of(&fixtures::order());
     assert_eq!(provider.delete(&machine).await.unwrap(), Deletion::Gone);
-    assert_eq!(*asked.lock().unwrap(), ["end there"]);
+    assert_eq!(*asked.lock(), ["end there"]);
 }
 
 #[tokio::test]
@@ -265,7 +269,7 @@ async fn a_pool_gives_back_what_is_its_own_and_a_later_look_is_the_proof() {
         provider.release(&pool("p-uid")).await.unwrap(),
         Deletion::InProgress
     );
-    assert_eq!(*asked.lock().unwrap(), ["give back a"]);
+    assert_eq!(*asked.lock(), ["give back a"]);
     assert_eq!(provider.release(&pool("third")).await.unwrap(), Deletion::Gone);
 }
 
@@ -276,14 +280,14 @@ async fn orders_at_the_same_time_make_a_shared_thing_once() {
     let made = Mutex::new(0);
     let one = || {
         maker.make("key".to_owned(), since, async {
-            *made.lock().unwrap() += 1;
+            *made.lock() += 1;
             tokio::task::yield_now().await;
             Ok("id".to_owned())
         })
     };
     let (a, b) = tokio::join!(one(), one());
     assert_eq!(
-        (a.unwrap(), b.unwrap(), *made.lock().unwrap()),
+        (a.unwrap(), b.unwrap(), *made.lock()),
         ("id".into(), "id".into(), 1)
     );
 }
@@ -296,6 +300,6 @@ async fn what_was_made_long_ago_is_not_remembered() {
         maker.make(name.to_owned(), Instant::now(), making).await.unwrap();
         tokio::time::advance(MADE).await;
     }
-    let made = maker.made.lock().unwrap();
+    let made = maker.made.lock().await;
     assert_eq!(made.keys().collect::<Vec<_>>(), ["two"]);
 }

@@ -52,7 +52,7 @@ fn grace_is_an_arm_processor_and_a_machine_without_gpus_has_none() {
     let offers = offers(&types(), &[], None);
     let of = |name: &str| offers.iter().find(|offer| offer.instance_type == name).unwrap();
     assert_eq!(of("gpu_1x_gh200").architecture, Architecture::Arm64);
-    assert_eq!(of("gpu_1x_a10").architecture, Architecture::X86_64);
+    assert_eq!(of("gpu_1x_a10").architecture, Architecture::Amd64);
     assert_eq!(of("cpu_4x_general").accelerators, None);
 }
 

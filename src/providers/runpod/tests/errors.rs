@@ -14,7 +14,7 @@ fn each_recorded_failure_of_graphql_has_its_kind_and_remedy() {
     check_failures(
         include_str!("../../tests/fixtures/runpod/graphql.json"),
         |answer| {
-            let graph: Graph<serde_json::Value> = answer.json().unwrap();
+            let graph: Graph = answer.json().unwrap();
             graph_error(answer, &graph.errors)
         },
     );

@@ -45,7 +45,7 @@ fn the_mark_comes_back_from_the_environment() {
     let body = body(&order, &Settings::default(), &Found::default()).unwrap();
     let mut pod = pods().remove(1);
     pod.env = serde_json::from_value(body["env"].clone()).unwrap();
-    assert_eq!(mark(&pod), Some(order.mark));
+    assert_eq!(pod.mark(), Some(order.mark));
 }
 
 #[test]

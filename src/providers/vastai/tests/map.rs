@@ -134,7 +134,7 @@ fn no_order_decides_how_its_machine_is_reached() {
             .is_some()
     };
     assert_ne!(reached(true), reached(false));
-    let fixed = <crate::vastai::VastAiKind as skyward_provider_kit::Kind>::FIXED;
+    let fixed = <crate::vastai::VastAi as skyward_provider_kit::Kind>::FIXED;
     assert!(fixed.contains(&"requireDirectPort"), "{fixed:?}");
 }
 

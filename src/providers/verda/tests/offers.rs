@@ -1,6 +1,7 @@
-use crate::fixtures::dec;
 use serde::Deserialize;
 use skyward_core::offer::{Architecture, Availability};
+
+use crate::fixtures::dec;
 
 use super::*;
 
@@ -81,7 +82,7 @@ fn accelerators_have_canonical_names_and_memory_of_one() {
     );
     assert!(find("cpu-4v-16g-fin-01").accelerators.is_none());
     assert_eq!(find("4gb200-180v-fin-01").architecture, Architecture::Arm64);
-    assert_eq!(find("8a100-22v-fin-01").architecture, Architecture::X86_64);
+    assert_eq!(find("8a100-22v-fin-01").architecture, Architecture::Amd64);
 }
 
 #[test]

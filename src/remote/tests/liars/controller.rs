@@ -16,7 +16,7 @@ use std::{
 use futures::StreamExt as _;
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::{
-    AgentBinaries, MachineKey, SessionSpec, Sessions, bootstrap, key,
+    AgentBinaries, MachineKey, RunReader as _, SessionSpec, Sessions, bootstrap, key,
     sessions::{FailureKind, Lease, Stage},
 };
 use tokio::{

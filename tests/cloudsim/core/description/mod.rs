@@ -12,9 +12,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jsonschema::Validator;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::parameter::{Parameter, Place};
@@ -76,7 +77,7 @@ impl Description {
         };
         let path = folder.join(file);
         // Compiling one takes a while, and a campaign makes thousands of clouds.
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock();
         if let Some(description) = known.get(&path) {
             return Some(description.clone());
         }

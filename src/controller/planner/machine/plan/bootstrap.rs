@@ -2,9 +2,9 @@
 //! and the end of the output.
 
 use crate::records::OUTPUT;
-use skyward_api::machine::{BootstrapCause, BootstrapFailure};
+use skyward_api::machine::BootstrapFailure;
 use skyward_core::{
-    diagnosis::{Cause, Diagnosis},
+    diagnosis::Diagnosis,
     session::{FailureKind, SessionFailure},
 };
 
@@ -22,10 +22,7 @@ pub(super) fn record(failure: &SessionFailure) -> Option<BootstrapFailure> {
         ended,
         line,
         pattern,
-        cause: cause.map(|cause| match cause {
-            Cause::Certificates => BootstrapCause::Certificates,
-            Cause::Unreachable => BootstrapCause::Unreachable,
-        }),
+        cause,
     })
 }
 

@@ -52,35 +52,22 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         settle(seen, now, &mut plan);
         return plan;
     }
-    match &seen.deletion {
+    let message = match &seen.deletion {
         Some(Ok(Deletion::Gone | Deletion::Foreign)) if may_show_up(seen, now) => {
             let until = seen.unseen_until.unwrap_or(now);
             plan.reasons
                 .push("its provider does not show it, and may do so yet".to_owned());
             plan.requeue_at(now, until);
-            let message = format!(
+            format!(
                 "It was ordered and Provider \"{}\" does not show it yet: it is gone only when it is not shown by {until:.0} either.",
                 machine.spec.provider
-            );
-            mark(
-                seen,
-                now,
-                MachinePhase::Deleting,
-                reason::DELETING,
-                message,
-                &mut plan,
-            );
-            return plan;
+            )
         }
         Some(Ok(answer @ (Deletion::Gone | Deletion::Foreign))) => {
             if *answer == Deletion::Foreign {
                 plan.events.push(foreign(seen));
             }
-            if seen.billed_so_far.is_zero() {
-                let_go(seen, &mut plan, "the provider says that it is gone");
-            } else {
-                gone(seen, now, "the provider says that it is gone", &mut plan);
-            }
+            gone(seen, now, "the provider says that it is gone", &mut plan);
             return plan;
         }
         Some(Ok(Deletion::InProgress)) => {
@@ -90,15 +77,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             } else {
                 seen.poll_interval.min(END_AGAIN)
             });
-            mark(
-                seen,
-                now,
-                MachinePhase::Deleting,
-                reason::DELETING,
-                "Its deletion is ordered.".to_owned(),
-                &mut plan,
-            );
-            return plan;
+            "Its deletion is ordered.".to_owned()
         }
         // A person who removed a Provider by force may have revoked its credentials before: no
         // object is left to give it others, so the account can no longer be asked.
@@ -116,19 +95,26 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         Some(Err(error)) => {
             plan.reasons.push(format!("its deletion met: {error}"));
             plan.requeue_after(DELETE_AGAIN);
-            let message = format!("{}; it is tried again.", cut(&error.to_string(), 1800));
-            mark(
-                seen,
-                now,
-                MachinePhase::Deleting,
-                reason::DELETING,
-                message,
-                &mut plan,
-            );
+            format!("{}; it is tried again.", cut(&error.to_string(), 1800))
+        }
+        None => {
+            end(seen, now, &mut plan);
             return plan;
         }
-        None => {}
-    }
+    };
+    mark(
+        seen,
+        now,
+        MachinePhase::Deleting,
+        reason::DELETING,
+        message,
+        &mut plan,
+    );
+    plan
+}
+
+/// Lets its runs end, then asks its provider to delete it.
+fn end(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     let until = match drains(seen, now) {
         Drains::No => None,
         Drains::UntilIdle => {
@@ -142,8 +128,8 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
         Drains::Until(until) => Some(until),
     };
     if let Some(until) = until {
-        drain(seen, now, until, &mut plan);
-        return plan;
+        drain(seen, now, until, plan);
+        return;
     }
     if seen.session.is_some() {
         plan.actions.push(Action::Disconnect);
@@ -151,7 +137,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
     match &seen.account {
         AccountState::Ready { .. } | AccountState::Departed => {
             plan.reasons.push("its provider is asked to delete it".to_owned());
-            remember(seen, now, &mut plan);
+            remember(seen, now, plan);
             plan.actions.push(Action::Delete);
             plan.next = Next::Again;
         }
@@ -160,7 +146,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
             plan.requeue_after(Duration::from_secs(5));
             let message = format!(
                 "Provider \"{}\" cannot be used now, so it cannot be deleted there; it is as soon as the Provider is ready.",
-                machine.spec.provider
+                seen.machine.spec.provider
             );
             mark(
                 seen,
@@ -168,12 +154,11 @@ pub(super) fn plan(seen: &Observed, now: Timestamp) -> Plan {
                 MachinePhase::Deleting,
                 reason::PROVIDER_NOT_READY,
                 message,
-                &mut plan,
+                plan,
             );
         }
-        AccountState::Gone => provider_gone(seen, now, &mut plan),
+        AccountState::Gone => provider_gone(seen, now, plan),
     }
-    plan
 }
 
 /// Somebody wrote another machine's id into the record, or the cloud gave the id to another
@@ -222,12 +207,7 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
         plan.requeue_at(now, due);
         return;
     }
-    let why = "its Provider does not exist any more";
-    if seen.billed_so_far.is_zero() {
-        let_go(seen, plan, why);
-    } else {
-        gone(seen, now, why, plan);
-    }
+    gone(seen, now, "its Provider does not exist any more", plan);
     if was_ordered {
         let note = format!(
             "Provider \"{}\" does not exist any more: whether machine {} is gone there could not be asked",
@@ -241,8 +221,12 @@ fn provider_gone(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// The machine is gone: its cost is recorded before the record goes.
+/// The machine is gone: its cost, if it has any, is recorded before the record goes.
 fn gone(seen: &Observed, now: Timestamp, why: &str, plan: &mut Plan) {
+    if seen.billed_so_far.is_zero() {
+        let_go(seen, plan, why);
+        return;
+    }
     plan.reasons.push(format!("{why}; its cost comes on record"));
     let mut new = seen.machine.status.clone();
     // Where only running time is billed, a machine that was never seen running is billed since the
@@ -284,13 +268,8 @@ fn let_go(seen: &Observed, plan: &mut Plan, why: &str) {
         plan.actions.push(Action::Disconnect);
     }
     plan.actions.push(Action::RemoveFinalizer);
-    let cost = seen
-        .machine
-        .status
-        .cost
-        .as_ref()
-        .map(|cost| format!(" and cost {cost} USD"))
-        .unwrap_or_default();
+    let cost = seen.machine.status.cost.as_ref();
+    let cost = cost.map_or(String::new(), |cost| format!(" and cost {cost} USD"));
     let note = format!("Machine \"{}\" is gone{cost}", seen.machine.name);
     plan.events.push(EventSpec::normal(
         events::reason::MACHINE_DESTROYED,
@@ -411,8 +390,7 @@ fn mark(
         }
         return;
     }
-    let old = &seen.machine.status;
-    let mut new = old.clone();
+    let mut new = seen.machine.status.clone();
     rental::record(seen, now, &mut new);
     new.phase = Some(phase);
     new.step.clear();
@@ -439,25 +417,7 @@ fn mark(
         }
         Some(Err(_)) | None => {}
     }
-    let ready = condition::apply(
-        &old.conditions,
-        &[NewCondition::new(READY, false, why, message)],
-        Some(1),
-        now,
-    );
-    let mut conditions: Vec<_> = old
-        .conditions
-        .iter()
-        .filter(|c| c.type_ != READY)
-        .cloned()
-        .collect();
-    conditions.extend(ready);
-    // The order of the conditions' types stays.
-    if let Some(at) = old.conditions.iter().position(|c| c.type_ == READY)
-        && let Some(ready) = conditions.pop()
-    {
-        conditions.insert(at.min(conditions.len()), ready);
-    }
-    new.conditions = conditions;
+    let ready = NewCondition::new(READY, false, why, message);
+    condition::set(&mut new.conditions, ready, Some(1), now);
     status::commit(seen, now, new, plan);
 }

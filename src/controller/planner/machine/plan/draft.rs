@@ -79,11 +79,7 @@ pub(crate) struct Found {
 impl Plan {
     /// Looks again after that long at the latest.
     pub(crate) fn requeue_after(&mut self, after: Duration) {
-        self.next = match self.next {
-            Next::Again => Next::Again,
-            Next::Wait => Next::After(after),
-            Next::After(sooner) => Next::After(sooner.min(after)),
-        };
+        self.next.requeue_after(after);
     }
 
     /// Looks again at that time at the latest.

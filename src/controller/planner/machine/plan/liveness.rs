@@ -44,7 +44,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         judge_connection(seen, now, found, plan);
         return;
     }
-    let stage = seen.session.as_ref().map(|session| &session.stage);
+    let stage = seen.stage();
     if let Some(Stage::Failed(failure)) = stage
         && let Some(verdict) = session_failed(failure)
     {
@@ -57,6 +57,8 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         .as_ref()
         .and_then(|s| s.reachable_at)
         .or(status.reachable_at.as_ref().map(|t| t.0));
+    let session = seen.session.as_ref();
+    let waited = session.map_or(Duration::ZERO, |session| session.waited_until(now));
     let running = status.running_at.as_ref().map(|time| time.0);
     let missing = progress::missing(seen);
     let (since, wait, name, why) = match (stage, reachable, found.endpoint.is_some() || running.is_some()) {
@@ -77,12 +79,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
             (
                 reachable,
                 // The timeout does not run while the session waits for other machines.
-                seen.waits.bootstrap
-                    + SESSION_FIRST
-                    + seen
-                        .session
-                        .as_ref()
-                        .map_or(std::time::Duration::ZERO, |session| session.waited_until(now)),
+                seen.waits.bootstrap + SESSION_FIRST + waited,
                 "bootstrap",
                 why,
             )
@@ -155,7 +152,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     let Some(since) = seen.disconnected_since else {
         return;
     };
-    let error = match seen.session.as_ref().map(|session| &session.stage) {
+    let error = match seen.stage() {
         Some(Stage::Ready) => return,
         Some(
             Stage::Dialing {
@@ -206,20 +203,12 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
 
 /// A machine that breaks the protocol is given up, whatever runs on it.
 fn broke_a_limit(seen: &Observed) -> Option<(&'static str, String)> {
-    match seen.session.as_ref().map(|session| &session.stage) {
+    match seen.stage() {
         Some(Stage::Failed(failure)) if failure.kind == FailureKind::ProtocolViolation => {
             session_failed(failure)
         }
         _ => None,
     }
-}
-
-/// Whether its agent answers and takes no command of ours.
-pub(super) fn is_epoch_ahead(seen: &Observed) -> bool {
-    matches!(
-        seen.session.as_ref().map(|session| &session.stage),
-        Some(Stage::EpochAhead)
-    )
 }
 
 fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {

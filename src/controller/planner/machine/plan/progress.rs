@@ -220,6 +220,7 @@ fn doubt(seen: &Observed, now: Timestamp) -> Option<Hold> {
 
 fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut Found, plan: &mut Plan) {
     plan.reasons.push(format!("the order met: {error}"));
+    let shortage = Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
     let again = match error.kind.class() {
         ErrorClass::Retryable | ErrorClass::Signal => {
             found.waits_for = Some((reason::ORDERED, format!("{error}; it is tried again.")));
@@ -234,15 +235,18 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
         ErrorClass::Config => {
             // The Pool gives the machine up where another Offer fits. Where none does, the order
             // waits here for somebody to mend the cause.
-            plan.shortage =
-                Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
+            plan.shortage = shortage;
             found.waits_for = Some((reason::ORDER_REFUSED, error.to_string()));
             REFUSED_AGAIN
         }
         ErrorClass::Capacity => {
-            plan.shortage =
-                Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
-            found.failure = Some((reason::NO_CAPACITY, error.to_string()));
+            plan.shortage = shortage;
+            let why = match error.kind {
+                ErrorKind::Quota(_) => reason::QUOTA_EXCEEDED,
+                ErrorKind::NoCredit => reason::NO_CREDIT,
+                _ => reason::NO_CAPACITY,
+            };
+            found.failure = Some((why, error.to_string()));
             return;
         }
         ErrorClass::Terminal => {

@@ -137,12 +137,9 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Ne
     let accepted = !new.id.is_empty();
     let reachable = new.reachable_at.is_some();
     let was_ready = new.ready_at.is_some();
-    let stage = seen.session.as_ref().map(|session| &session.stage);
-    let bootstrapped = was_ready
-        || seen
-            .session
-            .as_ref()
-            .is_some_and(|session| session.bootstrapped_at.is_some());
+    let stage = seen.stage();
+    let session = seen.session.as_ref();
+    let bootstrapped = was_ready || session.is_some_and(|session| session.bootstrapped_at.is_some());
     let bootstrapping = !was_ready && matches!(stage, Some(Stage::Bootstrapping { .. }));
 
     new.step = match stage {
@@ -165,88 +162,65 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Ne
         None => (fallback, text.to_owned()),
     };
     let mut conditions = Vec::with_capacity(5);
-    if accepted {
-        conditions.push(NewCondition::new(
-            ACCEPTED,
-            true,
-            reason::ACCEPTED,
-            "The provider accepted the order.",
-        ));
+    let (why, what) = if accepted {
+        (reason::ACCEPTED, "The provider accepted the order.".to_owned())
     } else {
-        let (why, what) = waits(reason::ORDERED, "It is being ordered.");
-        conditions.push(NewCondition::new(ACCEPTED, false, why, what));
-    }
-    if reachable {
-        conditions.push(NewCondition::new(
-            REACHABLE,
-            true,
-            reason::SSH_ANSWERS,
-            "SSH answers with the expected host key.",
-        ));
-    } else if accepted {
-        let dialing = match stage {
+        waits(reason::ORDERED, "It is being ordered.")
+    };
+    conditions.push(NewCondition::new(ACCEPTED, accepted, why, what));
+    if reachable || accepted {
+        let (why, what) = match stage {
+            _ if reachable => (
+                reason::SSH_ANSWERS,
+                "SSH answers with the expected host key.".to_owned(),
+            ),
             Some(Stage::Dialing {
                 last_error: Some(error),
-            }) => format!("SSH does not answer yet: {error}"),
-            _ => "SSH does not answer yet.".to_owned(),
+            }) => waits(reason::BOOTING, &format!("SSH does not answer yet: {error}")),
+            _ => waits(reason::BOOTING, "SSH does not answer yet."),
         };
-        let (why, what) = waits(reason::BOOTING, &dialing);
-        conditions.push(NewCondition::new(REACHABLE, false, why, what));
+        conditions.push(NewCondition::new(REACHABLE, reachable, why, what));
     }
-    if bootstrapped {
-        conditions.push(NewCondition::new(
-            BOOTSTRAPPED,
-            true,
-            reason::BOOTSTRAPPED,
-            "Every bootstrap step is done.",
-        ));
-    } else if reachable {
-        let what = if new.step.is_empty() {
-            "Bootstrap begins.".to_owned()
-        } else {
-            format!("Step {}.", new.step)
-        };
+    if bootstrapped || reachable {
         let (why, what) = match &found.waits_for {
+            _ if bootstrapped => (reason::BOOTSTRAPPED, "Every bootstrap step is done.".to_owned()),
             Some((reason::REFERENCE_NOT_FOUND, missing)) => (reason::REFERENCE_NOT_FOUND, missing.clone()),
-            Some(_) | None => (reason::BOOTSTRAPPING, what),
+            _ if new.step.is_empty() => (reason::BOOTSTRAPPING, "Bootstrap begins.".to_owned()),
+            _ => (reason::BOOTSTRAPPING, format!("Step {}.", new.step)),
         };
-        conditions.push(NewCondition::new(BOOTSTRAPPED, false, why, what));
+        conditions.push(NewCondition::new(BOOTSTRAPPED, bootstrapped, why, what));
     }
-    if let Some((why, message)) = &found.failure {
-        // The last condition is the one that failed; Ready and Stalled say why.
-        if let Some(last) = conditions
-            .last_mut()
-            .filter(|condition| condition.status == Some(false))
-        {
-            last.reason = why;
-            last.message.clone_from(message);
-        }
-        conditions.push(NewCondition::new(READY, false, why, message.clone()));
-        conditions.push(NewCondition::new(STALLED, true, why, message.clone()));
+    let unmet = |condition: &NewCondition| condition.status == Some(false);
+    // The last condition is the one that failed; Ready and Stalled say why.
+    if let (Some((why, message)), Some(last)) = (&found.failure, conditions.last_mut())
+        && unmet(last)
+    {
+        last.reason = why;
+        last.message.clone_from(message);
+    }
+    let (why, message) = if let Some((why, message)) = &found.failure {
+        (*why, message.clone())
     } else if let Some(Time(at)) = &new.reclaim_at {
         let message = format!("The cloud takes it back at {at}; it is given up and replaced.");
-        conditions.push(NewCondition::new(READY, false, reason::PREEMPTED, message));
+        (reason::PREEMPTED, message)
     } else if found.epoch_ahead {
-        conditions.push(NewCondition::new(READY, false, reason::EPOCH_AHEAD, EPOCH_AHEAD));
+        (reason::EPOCH_AHEAD, EPOCH_AHEAD.to_owned())
     } else if let Some(error) = &found.lost_connection {
         let message = format!("The connection is lost and dialled again: {error}");
-        conditions.push(NewCondition::new(READY, false, reason::CONNECTION_LOST, message));
+        (reason::CONNECTION_LOST, message)
     } else if was_ready {
-        conditions.push(NewCondition::new(
-            READY,
-            true,
+        (
             reason::AGENT_READY,
-            "The agent answers; it takes runs.",
-        ));
+            "The agent answers; it takes runs.".to_owned(),
+        )
+    } else if let Some(first) = conditions.iter().find(|condition| unmet(condition)) {
+        (first.reason, first.message.clone())
     } else {
-        let first = conditions
-            .iter()
-            .find(|condition| condition.status == Some(false));
-        let (why, what) = first.map_or_else(
-            || (reason::BOOTSTRAPPED, "The agent is being started.".to_owned()),
-            |condition| (condition.reason, condition.message.clone()),
-        );
-        conditions.push(NewCondition::new(READY, false, why, what));
+        (reason::BOOTSTRAPPED, "The agent is being started.".to_owned())
+    };
+    conditions.push(NewCondition::new(READY, why == reason::AGENT_READY, why, message));
+    if let Some((why, message)) = &found.failure {
+        conditions.push(NewCondition::new(STALLED, true, why, message.clone()));
     }
     conditions
 }
@@ -256,26 +230,19 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
     let old = &seen.machine.status;
     let name = &seen.machine.name;
     let mut events = Vec::new();
+    let mut tell = |reason, action, note: String| events.push(EventSpec::normal(reason, action, note));
     if old.address.is_empty() && !new.address.is_empty() {
         let note = format!("Machine \"{name}\" has the address {}", new.address);
-        events.push(EventSpec::normal(
-            events::reason::MACHINE_PROVISIONED,
-            "Provision",
-            note,
-        ));
+        tell(events::reason::MACHINE_PROVISIONED, "Provision", note);
     }
     if old.step != new.step && !new.step.is_empty() {
         let note = format!("Machine \"{name}\": step {}", new.step);
-        events.push(EventSpec::normal(
-            events::reason::BOOTSTRAP_PROGRESS,
-            "Bootstrap",
-            note,
-        ));
+        tell(events::reason::BOOTSTRAP_PROGRESS, "Bootstrap", note);
     }
     if let (None, Some(ready)) = (&old.ready_at, &new.ready_at) {
         let took = elapsed(seen.machine.created_at, ready.0).as_secs();
         let note = format!("Machine \"{name}\" takes runs, {took} s after it was ordered");
-        events.push(EventSpec::normal(events::reason::MACHINE_READY, "Ready", note));
+        tell(events::reason::MACHINE_READY, "Ready", note);
     }
     if let (None, Some(Time(at))) = (&old.reclaim_at, &new.reclaim_at) {
         let note = format!("Machine \"{name}\" is taken back by the cloud at {at}");
@@ -295,11 +262,8 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
             }
             Some(_) | None => (events::reason::MACHINE_FAILED, "failed"),
         };
-        events.push(EventSpec::warning(
-            why,
-            "Fail",
-            format!("Machine \"{name}\" {what}: {}", without_output(&message)),
-        ));
+        let note = format!("Machine \"{name}\" {what}: {}", without_output(&message));
+        events.push(EventSpec::warning(why, "Fail", note));
     }
     events
 }

@@ -198,6 +198,7 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
             machine: &machine,
             facts: facts.clone(),
             pool: None,
+            timeouts: Timeouts::default(),
             current: true,
             provider: None,
             capabilities: None,

@@ -104,6 +104,7 @@ fn each_kind_has_its_own_default_of_the_bootstrap_and_the_status_says_what_count
         let looked = Looked {
             machine: &machine,
             facts,
+            timeouts: ResolvedPool::of(&pool.spec).timeouts,
             pool: Some(Arc::new(pool)),
             current: true,
             provider: None,

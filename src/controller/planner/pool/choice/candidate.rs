@@ -1,6 +1,5 @@
 //! What a Pool asks of a machine: its defaults, with each candidate's overrides.
 
-use crate::{accelerators::filled, base::digest::short_digest};
 use rust_decimal::Decimal;
 use serde_json::Value;
 use skyward_api::{
@@ -9,6 +8,8 @@ use skyward_api::{
     shared::{Accelerator, Cpu, Size},
 };
 use skyward_core::accelerator;
+
+use crate::{accelerators::filled, base::digest::short_digest};
 
 /// One candidate of a Pool with all defaults applied.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,17 +68,9 @@ pub fn candidates(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     candidates
 }
 
-/// Digests of what a Pool asks of its machines, one for each candidate. A machine with
-/// another digest is replaced when it is idle. Numbers of machines, waits, prices and
-/// limits are not part of it.
-pub fn template_hashes(spec: &PoolSpec) -> Vec<String> {
-    candidates(spec)
-        .into_iter()
-        .map(|candidate| candidate.template)
-        .collect()
-}
-
 /// Digest of what one candidate of a Pool asks of its machines; [`ResolvedCandidate::template`] is it.
+/// A machine with another digest is replaced when it is idle. Numbers of machines, waits, prices and
+/// limits are not part of it.
 pub fn template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
     let template = serde_json::json!({
         "provider": candidate.provider,
@@ -95,6 +88,13 @@ pub fn template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
         "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
     });
     short_digest(template.to_string().as_bytes())
+}
+
+/// The digests of a Pool's candidates.
+#[cfg(test)]
+pub(crate) fn template_hashes(spec: &PoolSpec) -> Vec<String> {
+    let candidates = candidates(spec).into_iter();
+    candidates.map(|candidate| candidate.template).collect()
 }
 
 fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {

@@ -191,8 +191,7 @@ fn words(
 fn cheapest(offers: &[&IndexedOffer]) -> String {
     offers
         .iter()
-        .flat_map(|offer| [offer.on_demand, offer.spot])
-        .flatten()
+        .filter_map(|offer| offer.lowest())
         .min()
         .map_or_else(
             || "has no price".to_owned(),

@@ -46,36 +46,20 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     }
 }
 
-const fn stalled(reason: &'static str, message: String) -> Block {
-    Block {
-        reason,
-        message,
-        stalled: true,
-    }
-}
-
-const fn waiting(reason: &'static str, message: String) -> Block {
-    Block {
-        reason,
-        message,
-        stalled: false,
-    }
-}
-
 fn namespace(seen: &Observed) -> Option<Block> {
     let namespace = &seen.pool.namespace;
     match seen.namespace {
-        NamespaceFacts::Terminating => Some(waiting(
+        NamespaceFacts::Terminating => Some(Block::waiting(
             reason::DELETING,
             format!("Namespace \"{namespace}\" is being deleted."),
         )),
-        NamespaceFacts::NotServed => Some(stalled(
+        NamespaceFacts::NotServed => Some(Block::stalled(
             reason::NAMESPACE_NOT_SERVED,
             format!(
                 "Namespace \"{namespace}\" is not served: the operator was installed for other namespaces and has no rights in this one. Ask a platform engineer to add it to the chart's value namespaces, or create the Pool in a namespace that is served."
             ),
         )),
-        NamespaceFacts::Unknown => Some(waiting(
+        NamespaceFacts::Unknown => Some(Block::waiting(
             reason::PROVISIONING,
             format!("Namespace \"{namespace}\" was not seen yet."),
         )),
@@ -107,7 +91,7 @@ fn overrides(draft: &Draft<'_>) -> Option<Block> {
         })
     };
     let message = draft.candidates.iter().find_map(refused)?;
-    Some(stalled(reason::INVALID_SPEC, message))
+    Some(Block::stalled(reason::INVALID_SPEC, message))
 }
 
 /// An accelerator whose name says something else than its fields, or what they would not take.
@@ -118,7 +102,7 @@ fn accelerators(draft: &Draft<'_>) -> Option<Block> {
         .filter_map(|candidate| candidate.accelerator.as_ref());
     wanted
         .find_map(|wanted| contradiction(wanted).or_else(|| out_of_bounds(wanted)))
-        .map(|message| stalled(reason::INVALID_SPEC, message))
+        .map(|message| Block::stalled(reason::INVALID_SPEC, message))
 }
 
 /// Blocks when no Provider can be used.
@@ -132,7 +116,7 @@ fn providers(seen: &Observed) -> Option<Block> {
         return None;
     }
     let Some(first) = refusals.first() else {
-        return Some(stalled(
+        return Some(Block::stalled(
             reason::PROVIDER_NOT_FOUND,
             "The Pool names no Provider. Set provider, or candidates that each have one.".to_owned(),
         ));
@@ -161,12 +145,12 @@ fn refusal(seen: &Observed, name: &str, facts: &ProviderFacts) -> Option<Block> 
                     names.iter().take(16).cloned().collect::<Vec<_>>().join(", ")
                 ),
             };
-            Some(stalled(
+            Some(Block::stalled(
                 reason::PROVIDER_NOT_FOUND,
                 format!("No Provider \"{name}\" exists. {known}"),
             ))
         }
-        (AccountFacts::Deleting, _) => Some(stalled(
+        (AccountFacts::Deleting, _) => Some(Block::stalled(
             reason::PROVIDER_NOT_READY,
             format!(
                 "Provider \"{name}\" is being deleted: no machine is ordered there, and the Provider goes with its last machine. Name another Provider in the Pool, or delete the Pool."
@@ -179,14 +163,16 @@ fn refusal(seen: &Observed, name: &str, facts: &ProviderFacts) -> Option<Block> 
             } else {
                 "Ask a platform engineer to label the namespace or to widen the selector."
             };
-            Some(stalled(
+            Some(Block::stalled(
                 reason::NAMESPACE_NOT_ALLOWED,
                 format!(
                     "Provider \"{name}\" does not admit namespace \"{namespace}\": its allowedNamespaces asks for labels {selector}. {remedy}"
                 ),
             ))
         }
-        (AccountFacts::NotReady(why), _) => Some(waiting(reason::PROVIDER_NOT_READY, format!("{why}."))),
+        (AccountFacts::NotReady(why), _) => {
+            Some(Block::waiting(reason::PROVIDER_NOT_READY, format!("{why}.")))
+        }
         (AccountFacts::Ready, Ok(())) => None,
     }
 }
@@ -203,7 +189,7 @@ fn refusal_of_the_api(draft: &mut Draft<'_>) -> Option<Block> {
         return None;
     }
     draft.requeue_after(elapsed(draft.now, refusal.until));
-    Some(waiting(
+    Some(Block::waiting(
         reason::PROVISIONING,
         format!(
             "{said}. Raise the quota of the namespace or change what it refuses; it is tried again within a minute."
@@ -213,12 +199,12 @@ fn refusal_of_the_api(draft: &mut Draft<'_>) -> Option<Block> {
 
 fn references(seen: &Observed) -> Option<Block> {
     match &seen.missing_references {
-        Err(why) => Some(waiting(reason::PROVISIONING, format!("{why}."))),
+        Err(why) => Some(Block::waiting(reason::PROVISIONING, format!("{why}."))),
         Ok(missing) if missing.is_empty() => seen
             .too_large_references
             .as_ref()
-            .map(|why| stalled(reason::REFERENCE_TOO_LARGE, format!("{why}."))),
-        Ok(missing) => Some(stalled(
+            .map(|why| Block::stalled(reason::REFERENCE_TOO_LARGE, format!("{why}."))),
+        Ok(missing) => Some(Block::stalled(
             reason::REFERENCE_NOT_FOUND,
             format!(
                 "{} of namespace \"{}\" {} not exist. Create {}, or mark the reference optional.",
@@ -252,13 +238,10 @@ pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) 
 
 /// What one more machine may cost per hour.
 pub(crate) fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Decimal> {
-    let total = facts.limits.hourly.map(|limit| limit - used.hourly);
-    let here = facts
-        .limits
+    let limits = &facts.limits;
+    let total = limits.hourly.map(|limit| limit - used.hourly);
+    let here = limits
         .hourly_in_namespace
         .map(|limit| limit - used.hourly_in_namespace);
-    match (total, here) {
-        (Some(total), Some(here)) => Some(total.min(here)),
-        (one, other) => one.or(other),
-    }
+    total.into_iter().chain(here).min()
 }

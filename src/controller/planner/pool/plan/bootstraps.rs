@@ -63,7 +63,7 @@ pub(crate) fn forget(draft: &mut Draft<'_>) -> bool {
         known.unwrap_or_default().clone_into(&mut record.tried_with);
     }
     let last = record.failures.iter().map(|way| way.last_at.0).max();
-    let is_off = seen.pool.spec.nodes.desired == 0 || seen.pool.spec.suspend.unwrap_or(false);
+    let is_off = seen.pool.spec.nodes.desired == 0 || seen.pool.resolved.suspended;
     let has_changed = known.is_some_and(|known| known != record.tried_with);
     let is_refuted = |machine: &MachineFacts| machine.is_live() && machine.ready && machine.ready_at > last;
     let why = if has_changed {
@@ -170,15 +170,12 @@ fn stop(draft: &mut Draft<'_>, way: &RepeatedFailure) {
     }
     let last = way.machines.last().map_or("", String::as_str);
     let what = cut(&in_words(draft, way), 1500);
-    draft.block(Block {
-        reason: reason::BOOTSTRAP_FAILED,
-        message: format!(
-            "The bootstraps of the Machines {} failed in the same way: no other machine is ordered until {until}. `kubectl skyward logs machine/{last}` shows all that it printed. {}{what}",
-            names.join(", "),
-            super::failures::MARKER
-        ),
-        stalled: true,
-    });
+    let message = format!(
+        "The bootstraps of the Machines {} failed in the same way: no other machine is ordered until {until}. `kubectl skyward logs machine/{last}` shows all that it printed. {}{what}",
+        names.join(", "),
+        super::failures::MARKER
+    );
+    draft.block(Block::stalled(reason::BOOTSTRAP_FAILED, message));
 }
 
 /// The message of the last machine that failed so; that of an earlier plan, when the machine is
@@ -190,10 +187,7 @@ fn in_words(draft: &Draft<'_>, way: &RepeatedFailure) -> String {
         is_such.then_some((failure.at, machine, failure))
     });
     if let Some((_, machine, failure)) = failures.max_by_key(|(at, ..)| *at) {
-        return format!(
-            "Machine \"{}\", {}: {}",
-            machine.name, failure.reason, failure.message
-        );
+        return failure.of_machine(&machine.name);
     }
     let written = find(&draft.seen.pool.status.conditions, STALLED)
         .filter(|stalled| stalled.reason == reason::BOOTSTRAP_FAILED)

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::ResourceExt;
 use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{
     Machine, Pool,
@@ -17,10 +18,13 @@ use skyward_api::{
 
 use super::draft::{Block, Draft, Why};
 use crate::{
-    base::time::{after, elapsed},
+    base::{
+        key::created_at,
+        time::{after, elapsed},
+    },
     events::{self, EventSpec},
-    money::{self, Cost, shown},
-    pool::facts::{Bill, machine_facts, pool_facts},
+    money::{self, Cost, exact, shown, usd_or_zero},
+    pool::facts::{Bill, bill},
 };
 
 /// Longest time between two looks at a budget.
@@ -46,13 +50,7 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
             draft.because(format!("\"{}\" is gone and settled", machine.name));
         }
     }
-    let running: Cost = seen
-        .machines
-        .iter()
-        .filter_map(|machine| machine.bill.as_ref())
-        .filter(|bill| bill.gone_at.is_none())
-        .map(|bill| bill.cost(draft.now))
-        .sum();
+    let running: Cost = seen.running_bills().map(|bill| bill.cost(draft.now)).sum();
     let spent = settled.total() + running.total();
     if spent.is_zero() && draft.status.cost.is_none() {
         return;
@@ -62,23 +60,17 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
     cost.spot = exact(settled.spot);
     cost.on_demand = exact(settled.on_demand);
     cost.savings_vs_on_demand = exact(settled.savings);
-    let bills = seen.machines.iter().filter_map(|machine| machine.bill.as_ref());
-    let first = bills.map(|bill| bill.since).min();
+    let first = seen.bills().map(|bill| bill.since).min();
     cost.since.get_or_insert(Time(first.unwrap_or(draft.now)));
     draft.status.cost = Some(cost);
     draft.spent = spent;
 }
 
-fn exact(amount: Decimal) -> String {
-    amount.round_dp(12).normalize().to_string()
-}
-
 fn settled(cost: &PoolCost) -> Cost {
-    let decimal = |text: &str| money::usd(text).unwrap_or_default();
     Cost {
-        spot: decimal(&cost.spot),
-        on_demand: decimal(&cost.on_demand),
-        savings: decimal(&cost.savings_vs_on_demand),
+        spot: usd_or_zero(&cost.spot),
+        on_demand: usd_or_zero(&cost.on_demand),
+        savings: usd_or_zero(&cost.savings_vs_on_demand),
     }
 }
 
@@ -124,22 +116,12 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
         return;
     };
     let end = begin_period(draft, budget);
-    let before = draft
-        .status
-        .cost
-        .as_ref()
-        .and_then(|cost| money::usd(&cost.spent_before_period))
-        .unwrap_or_default();
+    let cost = draft.status.cost.as_ref();
+    let before = cost.map_or(Decimal::ZERO, |cost| usd_or_zero(&cost.spent_before_period));
     let spent = draft.spent - before;
     if spent < most {
-        let hourly: Decimal = draft
-            .seen
-            .machines
-            .iter()
-            .filter_map(|machine| machine.bill.as_ref())
-            .filter(|bill| bill.gone_at.is_none())
-            .map(|bill| bill.tariff.hourly)
-            .sum();
+        let bills = draft.seen.running_bills();
+        let hourly: Decimal = bills.map(|bill| bill.tariff.hourly).sum();
         draft.requeue_after(time_left(most - spent, hourly));
         return;
     }
@@ -155,15 +137,12 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
         }
         None => "Raise budget.maxTotalCost to go on.".to_owned(),
     };
-    draft.block(Block {
-        reason: reason::BUDGET_SPENT,
-        message: format!(
-            "The budget of {} USD is spent ({} USD); machines are returned and Tasks wait. {then}",
-            shown(most),
-            shown(spent)
-        ),
-        stalled: true,
-    });
+    let message = format!(
+        "The budget of {} USD is spent ({} USD); machines are returned and Tasks wait. {then}",
+        shown(most),
+        shown(spent)
+    );
+    draft.block(Block::stalled(reason::BUDGET_SPENT, message));
 }
 
 /// Time until the rest of the budget is spent, at most [`LOOK`].
@@ -224,15 +203,13 @@ pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Opti
     let bills: Vec<(bool, Bill)> = machines
         .iter()
         .filter_map(|machine| {
-            let facts = machine_facts(machine, &[], None);
-            let counted = facts.uid.is_some_and(|uid| cost.counted.contains(&uid));
-            Some((counted, facts.bill?))
+            let counted = machine.uid().is_some_and(|uid| cost.counted.contains(&uid));
+            Some((counted, bill(machine)?))
         })
         .collect();
     let running = bills.iter().filter(|(counted, _)| !counted);
     let total = settled(&cost).total() + running.map(|(_, bill)| bill.cost(now).total()).sum::<Decimal>();
-    let facts = pool_facts(pool);
-    let before = match Period::of(budget, facts.created_at, now) {
+    let before = match Period::of(budget, created_at(pool), now) {
         Some(period) if cost.period_start.as_ref().map(|time| time.0) != Some(period.start) => {
             // The period began, and the status does not say so yet.
             let since = |(_, bill): &(bool, Bill)| spent_since(bill, period.start, now);
@@ -242,7 +219,7 @@ pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Opti
                 total - bills.iter().map(since).sum::<Decimal>()
             }
         }
-        Some(_) | None => money::usd(&cost.spent_before_period).unwrap_or_default(),
+        Some(_) | None => usd_or_zero(&cost.spent_before_period),
     };
     Some((most, total - before))
 }
@@ -261,11 +238,7 @@ fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
         cost.spent_before_period = if passed == 0 {
             String::new()
         } else {
-            let bills = draft
-                .seen
-                .machines
-                .iter()
-                .filter_map(|machine| machine.bill.as_ref());
+            let bills = draft.seen.bills();
             let since: Decimal = bills.map(|bill| spent_since(bill, start, draft.now)).sum();
             exact(draft.spent - since)
         };

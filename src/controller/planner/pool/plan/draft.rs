@@ -130,6 +130,26 @@ pub struct Block {
     pub stalled: bool,
 }
 
+impl Block {
+    /// Somebody must act.
+    pub const fn stalled(reason: &'static str, message: String) -> Self {
+        Self {
+            reason,
+            message,
+            stalled: true,
+        }
+    }
+
+    /// It passes by itself.
+    pub const fn waiting(reason: &'static str, message: String) -> Self {
+        Self {
+            reason,
+            message,
+            stalled: false,
+        }
+    }
+}
+
 /// A plan in the making, which the steps of `plan` write one after the other.
 pub(crate) struct Draft<'a> {
     pub(crate) seen: &'a Observed,
@@ -187,7 +207,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn is_suspended(&self) -> bool {
-        self.seen.pool.spec.suspend.unwrap_or(false)
+        self.seen.pool.resolved.suspended
     }
 
     /// Machines that are neither failed, nor going, nor given up by this plan.
@@ -219,7 +239,10 @@ impl<'a> Draft<'a> {
         self.given_up.push(machine.name.clone());
         if why != Why::PoolDeleted {
             let reason = events::reason::MACHINE_REMOVED;
-            let note = format!("Machine \"{}\" is given up: {}", machine.name, why.words());
+            let failure = machine.failure.as_ref().filter(|_| why == Why::Failed);
+            let cause = failure.map_or(String::new(), |failure| format!(" ({})", failure.reason));
+            let (name, why) = (&machine.name, why.words());
+            let note = format!("Machine \"{name}\" is given up: {why}{cause}");
             self.events.push(EventSpec::normal(reason, "Delete", note));
         }
         true
@@ -237,11 +260,7 @@ impl<'a> Draft<'a> {
 
     /// Looks again after that long at the latest.
     pub(crate) fn requeue_after(&mut self, after: Duration) {
-        self.next = match self.next {
-            Next::Again => Next::Again,
-            Next::Wait => Next::After(after),
-            Next::After(sooner) => Next::After(sooner.min(after)),
-        };
+        self.next.requeue_after(after);
     }
 
     pub(super) fn finish(self) -> Plan {

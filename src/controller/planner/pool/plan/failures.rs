@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
-    Duration as Lasting,
     condition::{self, cut, reason},
     machine::Market,
 };
@@ -30,10 +29,6 @@ use crate::{
     pool::facts::{Failure, MachineFacts},
 };
 
-/// Default of `maxProvisionAttempts`.
-pub(super) const MAX_ATTEMPTS: u32 = 10;
-/// Default of `provisionRetryDelay`.
-const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The delay doubles up to this many times its value.
 const MAX_FACTOR: u32 = 32;
 /// After this long the Pool tries again although nothing changed.
@@ -155,7 +150,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
         let tries = news
             .iter()
-            .filter(|(_, failure)| !(elsewhere && failure.reason == reason::NO_CAPACITY))
+            .filter(|(_, failure)| !(elsewhere && is_shortage(failure)))
             .count();
         draft.status.failed_attempts = draft
             .status
@@ -177,20 +172,11 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         .iter()
         .filter(|(machine, failure)| counts(machine, failure))
         .max_by_key(|(_, failure)| failure.at);
-    let refused = last_failed.is_some_and(|(_, failure)| {
-        [reason::NO_CAPACITY, reason::ORDER_REFUSED].contains(&failure.reason.as_str())
-    });
-    let moves_on = elsewhere && last_failed.is_some_and(|(_, failure)| failure.reason == reason::NO_CAPACITY);
+    let moves_on = elsewhere && last_failed.is_some_and(|(_, failure)| is_shortage(failure));
+    let refused = last_failed
+        .is_some_and(|(_, failure)| is_shortage(failure) || failure.reason == reason::ORDER_REFUSED);
     draft.last_failure = last_failed
-        .map(|(machine, failure)| {
-            cut(
-                &format!(
-                    "Machine \"{}\", {}: {}",
-                    machine.name, failure.reason, failure.message
-                ),
-                1400,
-            )
-        })
+        .map(|(machine, failure)| cut(&failure.of_machine(&machine.name), 1400))
         .or_else(|| remembered(&draft.status.conditions));
     let what = draft
         .last_failure
@@ -208,7 +194,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     };
 
     let attempts = draft.status.failed_attempts;
-    let allowed = seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS);
+    let allowed = seen.pool.resolved.max_provision_attempts;
     let at = draft
         .status
         .last_failure_at
@@ -229,21 +215,17 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         });
         return;
     }
-    let delay = Lasting::or(seen.pool.spec.provision_retry_delay.as_ref(), RETRY_DELAY)
-        * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
+    let delay = seen.pool.resolved.provision_retry_delay * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
     let again = after(at, delay);
     if moves_on {
         draft.because("the last offer is not available now; another one is ordered at once");
     } else if draft.now < again {
         draft.requeue_after(elapsed(draft.now, again));
         if draft.block.is_none() {
-            draft.block(Block {
-                reason: reason::PROVISIONING,
-                message: format!(
-                    "{attempts} of at most {allowed} tries in a row failed. Another one is ordered soon. {MARKER}{what}"
-                ),
-                stalled: false,
-            });
+            let message = format!(
+                "{attempts} of at most {allowed} tries in a row failed. Another one is ordered soon. {MARKER}{what}"
+            );
+            draft.block(Block::waiting(reason::PROVISIONING, message));
         }
     } else {
         draft.because(format!("{attempts} failed tries, the wait is over"));
@@ -254,6 +236,11 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
 fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
     machine.ready_at.is_none()
         || [reason::PRICE_TOO_HIGH, reason::PROTOCOL_VIOLATION].contains(&failure.reason.as_str())
+}
+
+/// Whether the account could not get the machine, which another account perhaps can.
+fn is_shortage(failure: &Failure) -> bool {
+    reason::SHORTAGES.contains(&failure.reason.as_str())
 }
 
 /// Whether nothing was ordered, because the terms of the machine hold no longer.

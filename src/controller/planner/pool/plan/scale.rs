@@ -116,14 +116,11 @@ fn tell_unread(draft: &mut Draft<'_>) {
         0 => String::new(),
         more => format!(" The same is true of {more} more."),
     };
-    draft.block(Block {
-        reason: reason::MACHINE_UNREADABLE,
-        message: format!(
-            "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer off: then the sweep ends what it had.{others}",
-            first.name, first.error
-        ),
-        stalled: true,
-    });
+    let message = format!(
+        "Machine \"{}\" cannot be read by this version ({}), so its slot is kept: it may run, and nothing is ordered in its place. Upgrade the operator or mend the Machine. Where neither can be, delete it and take its finalizer off: then the sweep ends what it had.{others}",
+        first.name, first.error
+    );
+    draft.block(Block::stalled(reason::MACHINE_UNREADABLE, message));
 }
 
 fn count<'a>(machines: impl Iterator<Item = &'a MachineFacts>) -> u32 {
@@ -194,7 +191,7 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     // Even if somebody edited the status, no attempt of a known machine is used again.
     let known = seen.machines.iter().map(|machine| machine.attempt).max();
     draft.status.last_attempt = draft.status.last_attempt.max(known.unwrap_or(0));
-    let spare = spare(draft, &orders);
+    let spare = spare(draft, &basket.ordered);
     for (slot, choice) in orders {
         let Some(provider) = seen.providers.get(&choice.candidate.provider) else {
             continue;
@@ -247,21 +244,15 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
 
 /// What each order may cost per hour beyond its price, by Provider: what its limits leave, in
 /// equal parts. Providers without such limits are left out.
-fn spare(draft: &Draft<'_>, orders: &[(u32, Choice<'_>)]) -> BTreeMap<String, Decimal> {
-    let mut taken: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
-    for (_, choice) in orders {
-        let of_provider = taken.entry(&choice.candidate.provider).or_default();
-        of_provider.0 += 1;
-        of_provider.1 += choice.price;
-    }
-    let spare = |(name, (machines, hourly)): (&str, (u32, Decimal))| {
+fn spare(draft: &Draft<'_>, ordered: &BTreeMap<String, (u32, Decimal)>) -> BTreeMap<String, Decimal> {
+    let spare = |(name, &(machines, hourly)): (&String, &(u32, Decimal))| {
         let facts = draft.seen.providers.get(name)?;
         let left = admission::hourly_room(facts, facts.used.with(machines, hourly))?;
         let each = left.max(Decimal::ZERO) / Decimal::from(machines.max(1));
         let each = each.round_dp_with_strategy(6, RoundingStrategy::ToZero);
-        Some((name.to_owned(), each))
+        Some((name.clone(), each))
     };
-    taken.into_iter().filter_map(spare).collect()
+    ordered.iter().filter_map(spare).collect()
 }
 
 /// The Offer that could be ordered now, at any place.
@@ -422,7 +413,7 @@ impl<'a> OrderPlan<'a> {
     ) -> Request<'b> {
         Request {
             pool: &draft.seen.pool.uid,
-            selection: draft.seen.pool.spec.selection.unwrap_or_default(),
+            selection: draft.seen.pool.resolved.selection,
             providers,
             connected: self.connected,
             pinned: self.pinned.as_ref(),
@@ -441,7 +432,7 @@ impl<'a> OrderPlan<'a> {
 fn can_move(draft: &Draft<'_>) -> bool {
     let live: Vec<_> = draft.live().collect();
     let wanted = draft.wanted();
-    let least = draft.seen.pool.spec.nodes.min.unwrap_or(wanted).min(wanted);
+    let least = draft.seen.pool.resolved.least(wanted);
     let mut anywhere = OrderPlan::new(draft);
     let here = anywhere.pinned.take();
     anywhere.whole = true;
@@ -486,11 +477,8 @@ fn nothing_fits(draft: &Draft<'_>, basket: &OrderPlan<'_>, short: u32) -> Block 
     let request = basket.request(draft, &unlimited, market);
     let bound = bound(draft, basket, &request);
     let Some((_, first)) = bound.first() else {
-        return Block {
-            reason: reason::NO_AVAILABLE_PROVIDER,
-            message: explain(draft.candidates, &draft.seen.offers, &request),
-            stalled: true,
-        };
+        let message = explain(draft.candidates, &draft.seen.offers, &request);
+        return Block::stalled(reason::NO_AVAILABLE_PROVIDER, message);
     };
     // Failed machines count until they are gone, which makes room by itself.
     let going = count(

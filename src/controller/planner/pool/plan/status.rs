@@ -14,7 +14,7 @@ use skyward_api::{
 
 use super::{
     draft::{Draft, named},
-    failures::{self, MAX_ATTEMPTS},
+    failures,
 };
 use crate::{
     accounts::facts::AccountFacts,
@@ -35,6 +35,7 @@ const MAX_NAMES: usize = 300;
 const MORE: &str = ",…";
 
 /// Counts of the Pool's machines.
+#[derive(Default)]
 struct Counts {
     wanted: u32,
     least: u32,
@@ -50,7 +51,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     let number = |machines: usize| u32::try_from(machines).unwrap_or(u32::MAX);
     let counts = Counts {
         wanted,
-        least: seen.pool.spec.nodes.min.unwrap_or(wanted).min(wanted),
+        least: seen.pool.resolved.least(wanted),
         exist: number(seen.machines.len()),
         ready: number(draft.live().filter(|machine| machine.ready).count()),
         provisioned: number(draft.live().filter(|machine| machine.provisioned).count()),
@@ -94,12 +95,8 @@ pub(crate) fn plan_deleting(draft: &mut Draft<'_>) {
         }
     };
     let counts = Counts {
-        wanted: 0,
-        least: 0,
         exist: u32::try_from(left).unwrap_or(u32::MAX),
-        ready: 0,
-        provisioned: 0,
-        outdated: 0,
+        ..Counts::default()
     };
     let conditions = [
         NewCondition::new(READY, false, reason::DELETING, message.clone()),
@@ -152,31 +149,27 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     let summary = format!("{ready} of {wanted} machines take Tasks.");
     let is_ready = ready >= least && ready > 0;
     let blocked = draft.block.as_ref();
-    conditions.push(match blocked {
-        _ if ready >= wanted => NewCondition::new(
-            READY,
+    let (is_ready, why, message) = match blocked {
+        _ if ready >= wanted => (
             true,
             reason::ALL_MACHINES_READY,
             format!("{summary}{}", leaving(draft)),
         ),
-        Some(block) if is_ready => NewCondition::new(
-            READY,
+        Some(block) if is_ready => (
             true,
             reason::PARTIALLY_READY,
             format!("{summary} {}", block.message),
         ),
-        None if is_ready => NewCondition::new(READY, true, reason::PARTIALLY_READY, summary.clone()),
+        None if is_ready => (true, reason::PARTIALLY_READY, summary),
         // The output is long: only Stalled has it.
-        Some(block) => NewCondition::new(READY, false, block.reason, without_output(&block.message)),
+        Some(block) => (false, block.reason, without_output(&block.message).to_owned()),
         None => {
-            let last = draft
-                .last_failure
-                .as_ref()
-                .map(|what| format!(" Last failure: {what}"))
-                .unwrap_or_default();
-            NewCondition::new(READY, false, reason::PROVISIONING, format!("{summary}{last}"))
+            let last = draft.last_failure.as_ref();
+            let last = last.map_or(String::new(), |what| format!(" Last failure: {what}"));
+            (false, reason::PROVISIONING, format!("{summary}{last}"))
         }
-    });
+    };
+    conditions.push(NewCondition::new(READY, is_ready, why, message));
     let settled = ready == wanted && exist == wanted && outdated == 0;
     let stalled = blocked.filter(|block| block.stalled);
     let on_their_way = exist > ready || !draft.ordered.is_empty();
@@ -210,12 +203,8 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         conditions.push(NewCondition::new(RECONCILING, true, why, message));
     }
     if let Some(block) = stalled {
-        conditions.push(NewCondition::new(
-            STALLED,
-            true,
-            block.reason,
-            block.message.clone(),
-        ));
+        let message = block.message.clone();
+        conditions.push(NewCondition::new(STALLED, true, block.reason, message));
     } else if let Some((machine, message)) = refused(draft) {
         let mut message = format!("Machine \"{machine}\": {message}");
         let each = failures::refused_as_they_are(draft);
@@ -285,18 +274,13 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     let seen = draft.seen;
     let old_phase = seen.pool.status.phase;
     let status = &mut draft.status;
-    status.phase = Some(phase(
-        counts,
-        conditions,
-        old_phase,
-        seen.pool.spec.suspend.unwrap_or(false),
-    ));
+    status.phase = Some(phase(counts, conditions, old_phase, seen.pool.resolved.suspended));
     (status.provider, status.accelerator) = sources(&seen.machines, draft.candidates);
     status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
     status.reason = reason_in_words(
         conditions,
         status.failed_attempts,
-        seen.pool.spec.max_provision_attempts.unwrap_or(MAX_ATTEMPTS),
+        seen.pool.resolved.max_provision_attempts,
     );
     status.machines = counts.exist;
     let of_spot = |machine: &&MachineFacts| machine.market == Market::Spot;
@@ -331,12 +315,16 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     );
 }
 
+/// The condition of that type, if it is True.
+fn holds<'a>(conditions: &'a [NewCondition], type_: &str) -> Option<&'a NewCondition> {
+    let is_it = |c: &&NewCondition| c.type_ == type_ && c.status == Some(true);
+    conditions.iter().find(is_it)
+}
+
 /// For a column: why not all machines are ready, with the failed tries and how many are allowed.
 fn reason_in_words(conditions: &[NewCondition], failed: u32, allowed: u32) -> String {
     let ready = conditions.iter().find(|c| c.type_ == READY);
-    let stalled = conditions
-        .iter()
-        .any(|c| c.type_ == STALLED && c.status == Some(true));
+    let stalled = holds(conditions, STALLED).is_some();
     match ready.map(|ready| ready.reason) {
         None | Some(reason::ALL_MACHINES_READY) => String::new(),
         Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
@@ -385,11 +373,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 fn phase(counts: &Counts, conditions: &[NewCondition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
-    let is = |type_| {
-        conditions
-            .iter()
-            .any(|c| c.type_ == type_ && c.status == Some(true))
-    };
+    let is = |type_| holds(conditions, type_).is_some();
     let was_up = matches!(old, Some(PoolPhase::Ready | PoolPhase::Degraded));
     if suspended {
         PoolPhase::Suspended
@@ -413,8 +397,9 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
             return Some((failure.reason.clone(), failure.message.clone()));
         }
         let (why, message) = machine.concern.as_ref().filter(|_| !machine.deleting)?;
-        let notable =
-            machine.ready_at.is_some() || *why == reason::ORDER_REFUSED || *why == reason::NO_CAPACITY;
+        let notable = machine.ready_at.is_some()
+            || *why == reason::ORDER_REFUSED
+            || reason::SHORTAGES.contains(&why.as_str());
         notable.then(|| (why.clone(), message.clone()))
     };
     machines
@@ -434,14 +419,10 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
 /// Events about the Pool as a whole.
 fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     let old = &draft.seen.pool.status.conditions;
-    let new = |type_: &str| {
-        conditions
-            .iter()
-            .find(|c| c.type_ == type_ && c.status == Some(true))
-    };
-    let became = |type_: &str| new(type_).filter(|_| !condition::is_true(old, type_));
+    let new = |type_: &'static str| holds(conditions, type_);
+    let became = |type_: &'static str| new(type_).filter(|_| !condition::is_true(old, type_));
     let summary = format!("{} of {} machines take Tasks", counts.ready, counts.wanted);
-    let mut events = Vec::new();
+    let events = &mut draft.events;
     let was_provisioning = find(old, RECONCILING).is_some_and(|c| c.reason == reason::PROVISIONING);
     let provisioned = counts.wanted > 0 && counts.provisioned >= counts.wanted;
     if was_provisioning && provisioned && new(RECONCILING).is_none_or(|c| c.reason != reason::PROVISIONING) {
@@ -457,15 +438,9 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition])
     }
     if let Some(stalled) = new(STALLED) {
         let same = find(old, STALLED).is_some_and(|c| c.reason == stalled.reason);
-        if !same {
-            events.push(EventSpec::warning(
-                events::reason::POOL_STALLED,
-                "Wait",
-                without_output(&stalled.message),
-            ));
-        }
+        let note = without_output(&stalled.message);
+        events.extend((!same).then(|| EventSpec::warning(events::reason::POOL_STALLED, "Wait", note)));
     }
-    draft.events.extend(events);
 }
 
 #[cfg(test)]

@@ -92,8 +92,10 @@ fn a_failed_try_is_waited_for_twice_as_long_each_time_and_counted_once() {
     assert_eq!(second.next, Next::After(std::time::Duration::from_secs(20)));
 }
 
-#[test]
-fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when_there_is_none() {
+#[rstest]
+fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when_there_is_none(
+    #[values(reason::NO_CAPACITY, reason::QUOTA_EXCEEDED, reason::NO_CREDIT)] why: &str,
+) {
     let price = |price: &str| serde_json::json!({ "onDemandPrice": price });
     let mut seen = world(1);
     let index = OfferIndex::of([offer("cheap", price("1")), offer("dear", price("2"))]);
@@ -101,7 +103,7 @@ fn a_refusal_for_want_of_room_moves_on_to_the_next_offer_at_once_and_counts_when
     let refused = |slot, when| {
         let mut machine = failed(slot, when);
         let failure = machine.failure.as_mut().unwrap();
-        failure.reason = reason::NO_CAPACITY.into();
+        failure.reason = why.into();
         machine
     };
     let ordered = |plan: &Plan| {

@@ -31,7 +31,6 @@ use crate::{
         plan::{
             audit::audit,
             draft::{Action, Plan, Why},
-            plan,
         },
     },
 };
@@ -60,8 +59,12 @@ fn market(pool: Value, offers: &[(&str, &str, Value)]) -> Observed {
 }
 
 fn decide(seen: &Observed) -> Plan {
-    let plan = plan(seen, at(NOW));
-    assert_eq!(audit(seen, &plan), Vec::<String>::new(), "{plan:#?}");
+    let plan = super::plan(seen, at(NOW));
+    assert_eq!(
+        audit(&super::resolved(seen), &plan),
+        Vec::<String>::new(),
+        "{plan:#?}"
+    );
     plan
 }
 

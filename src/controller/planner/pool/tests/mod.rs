@@ -33,8 +33,8 @@ use super::{
     plan::{
         audit::audit,
         draft::{Action, Plan, Why},
-        plan,
     },
+    resolved::ResolvedPool,
 };
 use crate::{
     accounts::{
@@ -68,6 +68,7 @@ pub(crate) fn world(desired: u32) -> Observed {
             created_at: at(0),
             deleting_since: None,
             finalizer: true,
+            resolved: Arc::new(ResolvedPool::of(&spec)),
             spec,
             status: PoolStatus {
                 observed_generation: Some(1),
@@ -179,13 +180,24 @@ fn busy(slot: u32) -> MachineFacts {
     }
 }
 
+/// What is seen, after a test changed the spec.
+fn resolved(seen: &Observed) -> Observed {
+    let mut seen = seen.clone();
+    seen.pool.resolved = Arc::new(ResolvedPool::of(&seen.pool.spec));
+    seen
+}
+
+fn plan(seen: &Observed, now: Timestamp) -> Plan {
+    super::plan::plan(&resolved(seen), now)
+}
+
 fn decide(seen: &Observed) -> Plan {
     decide_at(seen, NOW)
 }
 
 fn decide_at(seen: &Observed, now: i64) -> Plan {
     let plan = plan(seen, at(now));
-    assert_eq!(audit(seen, &plan), Vec::<String>::new(), "{plan:#?}");
+    assert_eq!(audit(&resolved(seen), &plan), Vec::<String>::new(), "{plan:#?}");
     plan
 }
 

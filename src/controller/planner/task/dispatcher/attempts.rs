@@ -4,16 +4,20 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskPhase, condition::reason};
+use skyward_api::{
+    Task, TaskPhase,
+    condition::{self, reason},
+};
 
 use super::{
-    AGAIN, Dispatcher,
+    Dispatcher,
     state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
 use crate::{
-    events,
+    events::{self, EventSpec},
+    pool::resolved::{RETRIES, Timeouts},
     task::{
-        message::{Collected, Effect},
+        message::Effect,
         model::{Entry, RunId, SlotAttempt, Uid},
         run::Ending,
         status::{self, Counts, Rank, Why},
@@ -36,6 +40,7 @@ enum Outcome {
 impl Dispatcher {
     /// Reserves the places and records the attempt; nothing is started before.
     pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<SlotAttempt>, now: Timestamp) {
+        let names: Vec<Arc<str>> = places.iter().map(|place| self.machine_name(*place)).collect();
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
@@ -48,22 +53,9 @@ impl Dispatcher {
         };
         let number = task.counts.attempt + 1;
         self.queue.remove(&queue_key(&task.entry));
-        let names: Vec<Arc<str>> = places
-            .iter()
-            .map(|place| {
-                self.machines
-                    .get(place)
-                    .map_or_else(|| Arc::from(""), |machine| machine.name.clone())
-            })
-            .collect();
         for (rank, (place, name)) in places.iter().zip(&names).enumerate() {
-            let id = RunId {
-                uid: uid.clone(),
-                attempt: number,
-                rank: rank as u32,
-            };
-            self.runs
-                .insert(id, Run::new(*place, name.clone(), RunStage::Reserved));
+            let run = Run::new(*place, name.clone(), RunStage::Reserved);
+            self.runs.insert(RunId::new(uid, number, rank as u32), run);
         }
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         let counts = Counts {
@@ -77,9 +69,7 @@ impl Dispatcher {
             started_at: now,
             pool: self.pool.as_ref().map(|pool| pool.uid.clone()),
             resolved,
-            masks: None,
-            task: None,
-            stop: None,
+            ..Attempt::default()
         });
         self.write(uid, status);
     }
@@ -110,37 +100,17 @@ impl Dispatcher {
         }
         let number = attempt.number;
         let places = attempt.places.len() as u32;
-        let mut event = events::EventSpec::normal(
-            events::reason::TASK_STARTED,
-            "Start",
-            entry
-                .status
-                .conditions
-                .iter()
-                .find(|c| c.type_ == "Running")
-                .map(|c| c.message.clone())
-                .unwrap_or_default(),
-        );
-        if let Some(pool) = &self.pool {
-            event = event.merged_into(pool.reference.clone());
-        }
-        self.effects.push(Effect::Publish {
-            uid: uid.clone(),
-            name: entry.name.clone(),
-            event: Box::new(event),
-        });
-        self.effects.push(Effect::Entered(TaskPhase::Running));
+        let running = condition::find(&entry.status.conditions, condition::RUNNING);
+        let note = running.map(|c| c.message.clone()).unwrap_or_default();
         task.stage = Stage::Running(attempt);
         if !entry.is_older_than(&task.entry) {
             task.entry = entry;
         }
+        let event = EventSpec::normal(events::reason::TASK_STARTED, "Start", note);
+        self.publish_merged(uid, event);
+        self.effects.push(Effect::Entered(TaskPhase::Running));
         for rank in 0..places {
-            let id = RunId {
-                uid: uid.clone(),
-                attempt: number,
-                rank,
-            };
-            if let Some(run) = self.runs.get_mut(&id)
+            if let Some(run) = self.runs.get_mut(&RunId::new(uid, number, rank))
                 && matches!(run.stage, RunStage::Reserved)
             {
                 run.stage = RunStage::Starting;
@@ -194,7 +164,7 @@ impl Dispatcher {
         let shutdown = self
             .pool
             .as_ref()
-            .map_or(crate::task::model::SHUTDOWN, |pool| pool.shutdown);
+            .map_or(Timeouts::default().shutdown, |pool| pool.shutdown);
         let grace: Duration = match why {
             StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
@@ -220,11 +190,7 @@ impl Dispatcher {
         };
         let number = attempt.number;
         let ids: Vec<RunId> = (0..attempt.places.len() as u32)
-            .map(|rank| RunId {
-                uid: uid.clone(),
-                attempt: number,
-                rank,
-            })
+            .map(|rank| RunId::new(uid, number, rank))
             .collect();
         let runs: Vec<&Run> = ids.iter().filter_map(|id| self.runs.get(id)).collect();
         let interrupted = runs.iter().any(|run| match &run.stage {
@@ -242,11 +208,10 @@ impl Dispatcher {
         let stopped = runs.iter().any(
             |run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending == Ending::Stopped),
         );
-        let limit = task.entry.retries.unwrap_or_else(|| {
-            self.pool
-                .as_ref()
-                .map_or(crate::task::model::RETRIES, |pool| pool.retries)
-        });
+        let limit = task
+            .entry
+            .retries
+            .unwrap_or_else(|| self.pool.as_ref().map_or(RETRIES, |pool| pool.retries));
         let stop = attempt.stop;
         let outcome = outcome(
             stop,
@@ -273,14 +238,9 @@ impl Dispatcher {
                 self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
                 if let Some(task) = self.tasks.get_mut(uid) {
                     task.counts.interruptions += 1;
-                    let name = task.entry.name.clone();
-                    let event = events::EventSpec::warning(events::reason::TASK_RETRIED, "Retry", message);
-                    self.effects.push(Effect::Publish {
-                        uid: uid.clone(),
-                        name,
-                        event: Box::new(event),
-                    });
                 }
+                let event = EventSpec::warning(events::reason::TASK_RETRIED, "Retry", message);
+                self.publish(uid, event);
             }
             Outcome::Later(message) => self.put_back(uid, Some(Why::new(reason::RETRYING, message)), now),
         }
@@ -311,30 +271,25 @@ impl Dispatcher {
 
     /// The Task ends with the outcomes of its runs.
     fn end_attempt(&mut self, uid: &Uid, ids: &[RunId], because: Option<Why>, now: Timestamp) {
-        let started_at = match self.tasks.get(uid).map(|task| &task.stage) {
-            Some(Stage::Running(attempt)) => Some(attempt.started_at),
+        let Some(task) = self.tasks.get(uid) else { return };
+        let started_at = match &task.stage {
+            Stage::Running(attempt) => Some(attempt.started_at),
             _ => None,
         };
-        let parts: Vec<(SlotAttempt, Arc<str>, Option<Box<Collected>>)> = ids
+        let ranks: Vec<Rank<'_>> = ids
             .iter()
             .filter_map(|id| self.runs.get(id))
-            .map(|run| {
-                let collected = match &run.collect {
-                    Collect::Done(collected) => Some(collected.clone()),
+            .map(|run| Rank {
+                place: Some(run.place),
+                machine: &run.machine,
+                collected: match &run.collect {
+                    Collect::Done(collected) => Some(collected),
                     Collect::Not | Collect::InFlight => None,
-                };
-                (run.place, run.machine.clone(), collected)
+                },
             })
             .collect();
-        let ranks: Vec<Rank<'_>> = parts
-            .iter()
-            .map(|(place, machine, collected)| Rank {
-                place: Some(*place),
-                machine,
-                collected: collected.as_deref(),
-            })
-            .collect();
-        self.end_task(uid, &ranks, started_at, because, now);
+        let status = status::ended(&task.entry, task.counts, &ranks, started_at, because, now);
+        self.end_task(uid, status, now);
         self.live(uid);
     }
 
@@ -357,11 +312,6 @@ impl Dispatcher {
         self.dirty = true;
         self.tell_wait(uid, None, now);
         self.steer(uid, now);
-    }
-
-    /// When something that failed is tried again.
-    pub(super) fn again(now: Timestamp) -> Timestamp {
-        now + AGAIN
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use skyward_core::session::AgentError;
 
 use super::{
-    Dispatcher, FETCH_AGAIN, STORE_AGAIN, is_complete,
+    AGAIN, Dispatcher, FETCH_AGAIN, STORE_AGAIN, is_complete,
     state::{Collect, Run, RunStage, Stage},
 };
 use crate::task::{
@@ -72,16 +72,8 @@ impl Dispatcher {
             }
             Err(error) => {
                 run.collect = Collect::Not;
-                run.put_off(
-                    match &error {
-                        CollectError::Machine(_) => FETCH_AGAIN,
-                        CollectError::Full(_)
-                        | CollectError::Quota(_)
-                        | CollectError::TooLarge(_)
-                        | CollectError::Store(_) => STORE_AGAIN,
-                    },
-                    now,
-                );
+                let of_machine = matches!(error, CollectError::Machine(_));
+                run.put_off(if of_machine { FETCH_AGAIN } else { STORE_AGAIN }, now);
                 if run.failures.is_power_of_two() {
                     self.effects.push(Effect::Warn(format!(
                         "run {id} cannot be collected yet, {} times; it is tried again: {error}",
@@ -90,14 +82,8 @@ impl Dispatcher {
                 }
                 let machine = self.machines.get(&run.place);
                 let is_connected = machine.is_some_and(|machine| machine.connection.is_some());
-                let is_said = match &error {
-                    // A machine that is not connected is waited for, or given up by its Pool.
-                    CollectError::Machine(_) => is_connected && self.on_unread(id, now),
-                    CollectError::Full(_)
-                    | CollectError::Quota(_)
-                    | CollectError::TooLarge(_)
-                    | CollectError::Store(_) => true,
-                };
+                // A machine that is not connected is waited for, or given up by its Pool.
+                let is_said = !of_machine || is_connected && self.on_unread(id, now);
                 if is_said {
                     let mut why = error.why();
                     if let Some(held) = self.hold_in_words(id) {
@@ -184,7 +170,7 @@ impl Dispatcher {
                 Err(error) => {
                     if let Some(run) = self.runs.get_mut(id) {
                         run.forgetting = false;
-                        run.not_before = Some(Self::again(now));
+                        run.not_before = Some(now + AGAIN);
                         if *error == AgentError::StaleEpoch {
                             doubted = Some(run.machine.clone());
                         }

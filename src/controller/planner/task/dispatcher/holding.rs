@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{
     base::time::after,
-    events,
+    events::{self, EventSpec},
     money::usd,
-    task::{message::Effect, model::RunId},
+    task::model::RunId,
 };
 
 impl Dispatcher {
@@ -92,9 +92,9 @@ impl Dispatcher {
 
     /// Publishes that the run waits, if that is due now.
     pub(super) fn tell_hold(&mut self, id: &RunId, now: Timestamp) {
-        let Some(task) = self.tasks.get(&id.uid) else {
+        if !self.tasks.contains_key(&id.uid) {
             return;
-        };
+        }
         let Some(run) = self.runs.get_mut(id) else { return };
         let (Some(hold), Some(trouble)) = (&mut run.hold, &run.trouble) else {
             return;
@@ -104,12 +104,8 @@ impl Dispatcher {
         }
         hold.told = Some(now);
         let note = trouble.why.message.clone();
-        let event = events::EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", note);
-        self.effects.push(Effect::Publish {
-            uid: id.uid.clone(),
-            name: task.entry.name.clone(),
-            event: Box::new(event),
-        });
+        let event = EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", note);
+        self.publish(&id.uid, event);
     }
 }
 

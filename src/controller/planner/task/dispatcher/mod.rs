@@ -48,6 +48,7 @@ pub use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
     base::key::Key,
+    events::EventSpec,
     pool::load::PoolLoad,
     task::{
         message::{ClusterMemory, Effect, Event, LiveRun},
@@ -103,7 +104,7 @@ const TELL_HOLD: Duration = Duration::from_mins(10);
 const RESOLVING: usize = 64;
 
 /// The dispatcher of one Pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Dispatcher {
     key: Key,
     /// Whether the operator was installed for this namespace, too.
@@ -154,30 +155,9 @@ impl Dispatcher {
         Self {
             key,
             served: true,
-            pool: None,
-            machines: BTreeMap::new(),
-            viewed: false,
-            synced: false,
             memory: ClusterMemory::Whole,
-            tasks: BTreeMap::new(),
-            queue: BTreeSet::new(),
-            runs: BTreeMap::new(),
-            unclaimed: BTreeMap::new(),
-            deleted: BTreeSet::new(),
-            departed: BTreeSet::new(),
-            following: BTreeMap::new(),
-            replayed: BTreeMap::new(),
-            listing: false,
-            last: None,
-            writes: 0,
-            resolving: 0,
-            recalling: 0,
-            ended: [0, 0],
-            told: 0,
-            newcomers: VecDeque::new(),
             hold_for: HOLD,
-            dirty: false,
-            effects: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -415,17 +395,8 @@ impl Dispatcher {
     }
 
     fn runs_of(&self, uid: &Uid) -> Vec<RunId> {
-        let first = RunId {
-            uid: uid.clone(),
-            attempt: 0,
-            rank: 0,
-        };
-        self.runs
-            .range(first..)
-            .map(|(id, _)| id)
-            .take_while(|id| id.uid == *uid)
-            .cloned()
-            .collect()
+        let all = RunId::new(uid, 0, 0)..=RunId::new(uid, u32::MAX, u32::MAX);
+        self.runs.range(all).map(|(id, _)| id.clone()).collect()
     }
 
     /// The runs of one attempt, by rank.
@@ -434,12 +405,39 @@ impl Dispatcher {
         uid: &Uid,
         attempt: u32,
     ) -> impl Iterator<Item = (&'a RunId, &'a Run)> + use<'a> {
-        let of = |rank| RunId {
-            uid: uid.clone(),
-            attempt,
-            rank,
+        let all = RunId::new(uid, attempt, 0)..=RunId::new(uid, attempt, u32::MAX);
+        self.runs.range(all)
+    }
+
+    /// Name of the Machine at a place; empty while it was not seen yet.
+    fn machine_name(&self, place: SlotAttempt) -> Arc<str> {
+        let machine = self.machines.get(&place);
+        machine.map_or_else(|| Arc::from(""), |machine| machine.name.clone())
+    }
+
+    /// Whether the agent of a machine has told all its runs over the connection that there is now.
+    fn has_told(&self, machine: &MachineView) -> bool {
+        machine.connection.is_some() && self.replayed.get(&machine.place) == machine.connection.as_ref()
+    }
+
+    /// Publishes an Event about a Task that is known.
+    fn publish(&mut self, uid: &Uid, event: EventSpec) {
+        if let Some(task) = self.tasks.get(uid) {
+            self.effects.push(Effect::Publish {
+                uid: uid.clone(),
+                name: task.entry.name.clone(),
+                event: Box::new(event),
+            });
+        }
+    }
+
+    /// Publishes an Event that every Task of the Pool may have at the same time.
+    fn publish_merged(&mut self, uid: &Uid, event: EventSpec) {
+        let event = match &self.pool {
+            Some(pool) => event.merged_into(pool.reference.clone()),
+            None => event,
         };
-        self.runs.range(of(0)..=of(u32::MAX))
+        self.publish(uid, event);
     }
 
     /// Whether the status on record names the attempt of this run as running.
@@ -453,20 +451,13 @@ impl Dispatcher {
         let live = match self.tasks.get(uid).map(|task| &task.stage) {
             Some(Stage::Running(attempt)) => (0..attempt.places.len() as u32)
                 .filter_map(|rank| {
-                    let id = RunId {
-                        uid: uid.clone(),
-                        attempt: attempt.number,
-                        rank,
-                    };
+                    let id = RunId::new(uid, attempt.number, rank);
                     let run = self.runs.get(&id)?;
                     Some(LiveRun {
                         run_id: id.to_string(),
                         rank,
                         attempt: attempt.number,
-                        machine: skyward_core::session::MachineKey::new(
-                            self.key.namespace.as_str(),
-                            &*run.machine,
-                        ),
+                        machine: Key::new(self.key.namespace.as_str(), &*run.machine),
                     })
                 })
                 .collect(),

@@ -36,12 +36,8 @@ impl Dispatcher {
             .filter(|machine| machine.ready)
             .map(|machine| {
                 let used = used.get(&machine.place).copied().unwrap_or_default();
-                let known = self.replayed.get(&machine.place).copied() == machine.connection;
-                let room = if machine.takes_runs() && known {
-                    pool.concurrency
-                } else {
-                    0
-                };
+                let told = self.has_told(machine);
+                let room = if told { pool.concurrency } else { 0 };
                 Room {
                     place: machine.place,
                     free: room.saturating_sub(used),
@@ -51,14 +47,8 @@ impl Dispatcher {
         let mut planner = Planner::new(rooms.collect(), pool.desired, pool.min, self.last);
         // A later attempt with something in the store may go on at a machine that has not told its
         // runs yet.
-        let all_told = self
-            .machines
-            .values()
-            .filter(|machine| machine.ready)
-            .all(|machine| {
-                let told = self.replayed.get(&machine.place).copied();
-                told.is_some() && told == machine.connection
-            });
+        let mut machines = self.machines.values();
+        let all_told = machines.all(|machine| !machine.ready || self.has_told(machine));
         let mut placed = Vec::new();
         for key in &self.queue {
             if planner.is_exhausted() {
@@ -92,23 +82,19 @@ impl Dispatcher {
                 Readiness::Blocked => continue,
             }
             match task.stored {
-                Stored::Known(newest) if newest > task.counts.attempt && !all_told => {
+                Stored::Known(newest) if newest <= task.counts.attempt || all_told => {
+                    task.counts.attempt = task.counts.attempt.max(newest);
+                }
+                Stored::Unasked if self.recalling < RESOLVING => {
                     planner.hold(placement);
+                    self.recalling += 1;
+                    task.stored = Stored::Asking;
+                    let (uid, after) = (uid.clone(), task.counts.attempt);
+                    self.effects.push(Effect::RecallTask { uid, after });
                     continue;
                 }
-                Stored::Known(newest) => task.counts.attempt = task.counts.attempt.max(newest),
-                Stored::Asking => {
+                Stored::Known(_) | Stored::Asking | Stored::Unasked => {
                     planner.hold(placement);
-                    continue;
-                }
-                Stored::Unasked => {
-                    planner.hold(placement);
-                    if self.recalling < RESOLVING {
-                        self.recalling += 1;
-                        task.stored = Stored::Asking;
-                        let (uid, after) = (uid.clone(), task.counts.attempt);
-                        self.effects.push(Effect::RecallTask { uid, after });
-                    }
                     continue;
                 }
             }

@@ -20,7 +20,7 @@ use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
     model::{RunId, SlotAttempt, Uid},
     run::Ending,
-    status::{Rank, Why},
+    status::{self, Rank, Why},
 };
 
 impl Dispatcher {
@@ -137,7 +137,8 @@ impl Dispatcher {
                 collected: Some(&collected),
             };
             let started = collected.result.started_at.as_ref().map(|time| time.0);
-            self.end_task(uid, &[rank], started, None, now);
+            let status = status::ended(&task.entry, task.counts, &[rank], started, None, now);
+            self.end_task(uid, status, now);
         }
     }
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use skyward_core::session::AgentError;
 
 use super::{
-    COPY_LOG, Dispatcher, LOOK_AGAIN, is_complete,
+    AGAIN, COPY_LOG, Dispatcher, LOOK_AGAIN, is_complete,
     state::{Collect, RunStage, Stage, Unclaimed},
 };
 use crate::task::{
@@ -152,6 +152,7 @@ impl Dispatcher {
             slot: run.place.slot,
             accelerator: machine.accelerator.clone(),
             peers,
+            grace: task.entry.grace,
             task: attempt.task.clone(),
             resolved: attempt.resolved.clone(),
         };
@@ -178,10 +179,10 @@ impl Dispatcher {
             Err(StartError::Agent(
                 AgentError::Disconnected(_) | AgentError::Busy(_) | AgentError::Protocol(_),
             )) => {
-                run.not_before = Some(Self::again(now));
+                run.not_before = Some(now + AGAIN);
             }
             Err(StartError::Agent(AgentError::StaleEpoch)) => {
-                run.not_before = Some(Self::again(now));
+                run.not_before = Some(now + AGAIN);
                 let machine = run.machine.clone();
                 self.doubt_leadership(machine);
             }
@@ -199,7 +200,7 @@ impl Dispatcher {
                 run.not_before = Some(now + LOOK_AGAIN);
             }
             Err(StartError::TaskGone) => {
-                run.not_before = Some(Self::again(now));
+                run.not_before = Some(now + AGAIN);
                 self.reread(&id.uid);
             }
         }
@@ -289,7 +290,7 @@ impl Dispatcher {
             Err(error) => {
                 if run.stop_sent == Some(connection) {
                     run.stop_sent = None;
-                    run.not_before = Some(Self::again(now));
+                    run.not_before = Some(now + AGAIN);
                 }
                 let machine = run.machine.clone();
                 if error == AgentError::StaleEpoch {

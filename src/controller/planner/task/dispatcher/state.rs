@@ -136,7 +136,7 @@ pub(super) enum References {
     Missing(Timestamp),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Attempt {
     pub(super) number: u32,
     pub(super) places: Vec<SlotAttempt>,
@@ -178,7 +178,7 @@ impl StopWhy {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) place: SlotAttempt,
     /// Name of its Machine; empty while an adopted run's machine was not seen yet.
@@ -248,9 +248,10 @@ pub(super) struct Trouble {
     pub(super) why: Why,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum RunStage {
     /// Its place is reserved; no agent was asked to start it.
+    #[default]
     Reserved,
     /// The run is to be started.
     Starting,
@@ -262,8 +263,9 @@ pub(super) enum RunStage {
     Lost,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Collect {
+    #[default]
     Not,
     InFlight,
     Done(Box<Collected>),
@@ -284,26 +286,7 @@ impl Run {
             place,
             machine,
             stage,
-            start: None,
-            sent: false,
-            not_before: None,
-            stop: None,
-            stop_sent: None,
-            collect: Collect::Not,
-            discard: false,
-            forgetting: false,
-            unstarted: false,
-            copying: false,
-            copy_at: None,
-            gone: false,
-            out_of_memory: None,
-            recalling: false,
-            unasked: false,
-            failures: 0,
-            trouble: None,
-            room: None,
-            hold: None,
-            unread: None,
+            ..Self::default()
         }
     }
 

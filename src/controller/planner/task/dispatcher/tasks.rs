@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskPhase, task::Placed};
+use skyward_api::{Task, TaskPhase};
 
 use super::{
     AGAIN, Dispatcher,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::task::{
     message::Effect,
-    model::{Entry, RunId, SlotAttempt, Uid},
+    model::{Entry, RunId, Uid},
     status::{self, Counts},
 };
 
@@ -42,20 +42,11 @@ impl Dispatcher {
     /// A Task that this process sees for the first time: its status says where it is.
     fn adopt(&mut self, entry: Entry, now: Timestamp) {
         let uid = entry.uid.clone();
-        let counts = Counts {
-            attempt: entry.status.attempt,
-            interruptions: entry.status.interruptions,
-        };
-        let places: Vec<SlotAttempt> = entry
-            .status
-            .placed
-            .iter()
-            .copied()
-            .map(SlotAttempt::from)
-            .collect();
-        let running = entry.phase() == TaskPhase::Running && counts.attempt > 0 && !places.is_empty();
+        let counts = Counts::recorded(&entry);
+        let running =
+            entry.phase() == TaskPhase::Running && counts.attempt > 0 && !entry.status.placed.is_empty();
         let stage = if running {
-            Stage::Running(self.recorded_attempt(&entry, counts.attempt, places, now))
+            Stage::Running(self.recorded_attempt(&entry, now))
         } else {
             Stage::Waiting(Waiting::new(&entry, None, now))
         };
@@ -90,24 +81,11 @@ impl Dispatcher {
     }
 
     /// An attempt whose placement is on record; its agents may know its runs.
-    fn recorded_attempt(
-        &mut self,
-        entry: &Entry,
-        number: u32,
-        places: Vec<SlotAttempt>,
-        now: Timestamp,
-    ) -> Attempt {
+    fn recorded_attempt(&mut self, entry: &Entry, now: Timestamp) -> Attempt {
+        let (number, places) = (entry.status.attempt, &entry.status.placed);
         for (rank, place) in places.iter().enumerate() {
-            let id = RunId {
-                uid: entry.uid.clone(),
-                attempt: number,
-                rank: rank as u32,
-            };
-            let machine = self
-                .machines
-                .get(place)
-                .map_or_else(|| Arc::from(""), |machine| machine.name.clone());
-            let mut run = Run::new(*place, machine, RunStage::Starting);
+            let id = RunId::new(&entry.uid, number, rank as u32);
+            let mut run = Run::new(*place, self.machine_name(*place), RunStage::Starting);
             run.sent = true;
             run.unasked = true;
             // Only the recorded machine can report the run.
@@ -120,13 +98,9 @@ impl Dispatcher {
         }
         Attempt {
             number,
-            places,
+            places: places.clone(),
             started_at: entry.status.started_at.as_ref().map_or(now, |time| time.0),
-            pool: None,
-            resolved: None,
-            masks: None,
-            task: None,
-            stop: None,
+            ..Attempt::default()
         }
     }
 
@@ -152,24 +126,11 @@ impl Dispatcher {
                 if resumed {
                     *waiting = Waiting::new(&entry, None, now);
                 }
-                if theirs && state.write.is_none() {
+                if theirs && state.write.is_none() && !entry.status.placed.is_empty() {
                     // Another leader's placement, written before this one led: it counts.
-                    let places: Vec<SlotAttempt> = entry
-                        .status
-                        .placed
-                        .iter()
-                        .copied()
-                        .map(SlotAttempt::from)
-                        .collect();
-                    if !places.is_empty() {
-                        state.counts = Counts {
-                            attempt: entry.status.attempt,
-                            interruptions: entry.status.interruptions,
-                        };
-                        state.stage =
-                            Stage::Running(self.recorded_attempt(&entry, state.counts.attempt, places, now));
-                        state.written();
-                    }
+                    state.counts = Counts::recorded(&entry);
+                    state.stage = Stage::Running(self.recorded_attempt(&entry, now));
+                    state.written();
                 }
             }
             state.entry = entry;
@@ -233,10 +194,9 @@ impl Dispatcher {
         }
         match &task.stage {
             Stage::Placing(attempt) if task.write.is_none() => {
-                let places: Vec<Placed> = attempt.places.iter().copied().map(Placed::from).collect();
                 let ours = entry.phase() == TaskPhase::Running
                     && entry.status.attempt == attempt.number
-                    && entry.status.placed == places;
+                    && entry.status.placed == attempt.places;
                 if ours {
                     self.placement_is_recorded(uid, entry, object, now);
                 } else {

@@ -16,10 +16,9 @@ use super::{
 };
 use crate::{
     base::time::after,
-    events,
+    events::{self, EventSpec},
     task::{
-        message::Effect,
-        model::{Entry, MachineView, Uid},
+        model::{Entry, MachineView, PoolView, Uid},
         references::{Resolved, Unresolved},
         run::Ending,
         status::{self, Why},
@@ -135,21 +134,18 @@ impl Dispatcher {
                         "Pool \"{name}\" was deleted before the Task could run; create the Task again for another Pool"
                     ),
                 );
-                self.end_task(uid, &[], None, Some(why), now);
+                let status = status::ended(&task.entry, task.counts, &[], None, Some(why), now);
+                self.end_task(uid, status, now);
             }
             Stage::Running(attempt) => {
+                // A Pool that was deleted and created again under the same name did not own this Task.
+                let is_other = |pool: &PoolView| match &attempt.pool {
+                    Some(uid) => *uid != pool.uid,
+                    None => after(attempt.started_at, SKEW) < pool.created,
+                };
                 let stop = match pool {
                     None => Some(StopWhy::PoolDeleted),
-                    Some(_) if deleted => Some(StopWhy::PoolDeleted),
-                    // Another Pool of that name.
-                    Some(pool) if attempt.pool.as_ref().is_some_and(|uid| *uid != pool.uid) => {
-                        Some(StopWhy::PoolDeleted)
-                    }
-                    Some(pool)
-                        if attempt.pool.is_none() && after(attempt.started_at, SKEW) < pool.created =>
-                    {
-                        Some(StopWhy::PoolDeleted)
-                    }
+                    Some(pool) if deleted || is_other(pool) => Some(StopWhy::PoolDeleted),
                     Some(_) if task.entry.suspend => Some(StopWhy::Suspended),
                     Some(pool) if pool.why_suspended.is_some() => Some(StopWhy::PoolOff),
                     Some(_) if self.loses_machine(uid, attempt.number) => Some(StopWhy::Drained),
@@ -164,9 +160,7 @@ impl Dispatcher {
     }
 
     fn loses_machine(&self, uid: &Uid, attempt: u32) -> bool {
-        let runs = self.runs_of(uid);
-        runs.iter()
-            .any(|id| id.attempt == attempt && self.runs.get(id).is_some_and(|run| self.ends(run)))
+        self.attempt_runs(uid, attempt).any(|(_, run)| self.ends(run))
     }
 
     /// Whether a run is cut short because its machine goes.
@@ -434,12 +428,8 @@ impl Dispatcher {
         }
         let status = status::running(&task.entry, why.as_ref(), now);
         if let Some(why) = why.filter(|_| !is_held) {
-            let event = events::EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", why.message);
-            self.effects.push(Effect::Publish {
-                uid: uid.clone(),
-                name: task.entry.name.clone(),
-                event: Box::new(event),
-            });
+            let event = EventSpec::warning(events::reason::RUN_HELD_UP, "Collect", why.message);
+            self.publish(uid, event);
         }
         self.write(uid, status);
         true

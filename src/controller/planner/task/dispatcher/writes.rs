@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{
     base::time::after,
-    events,
+    events::{self, EventSpec},
     task::{
         message::{Effect, WriteError},
         model::{Entry, Uid},
-        status::{self, Why},
+        status,
     },
 };
 
@@ -131,30 +131,15 @@ impl Dispatcher {
             "the API server does not take the status of this Task, so it neither starts nor ends: {}. That is tried again by itself, and no other Task waits for it. If a policy or webhook of this cluster refuses it, that has to admit the operator; else delete the Task and create it with other values",
             cut(message, MOST_SAID)
         );
-        let mut event = events::EventSpec::warning(events::reason::STATUS_REFUSED, "Record", note);
-        if let Some(pool) = &self.pool {
-            event = event.merged_into(pool.reference.clone());
-        }
-        self.effects.push(Effect::Publish {
-            uid: uid.clone(),
-            name: task.clone(),
-            event: Box::new(event),
-        });
+        let event = EventSpec::warning(events::reason::STATUS_REFUSED, "Record", note);
+        self.publish_merged(uid, event);
     }
 
     /// The end of a Task is decided; it is written until it is on record.
-    pub(super) fn end_task(
-        &mut self,
-        uid: &Uid,
-        ranks: &[status::Rank<'_>],
-        started_at: Option<Timestamp>,
-        because: Option<Why>,
-        now: Timestamp,
-    ) {
+    pub(super) fn end_task(&mut self, uid: &Uid, status: TaskStatus, now: Timestamp) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
-        let status = status::ended(&task.entry, task.counts, ranks, started_at, because, now);
         self.queue.remove(&queue_key(&task.entry));
         task.stage = Stage::Ending(Box::new(status));
         self.write_end(uid, now);
@@ -194,27 +179,17 @@ impl Dispatcher {
         let message = what
             .map(|condition| condition.message.clone())
             .unwrap_or_default();
-        let mut event = if phase == TaskPhase::Succeeded {
+        let event = if phase == TaskPhase::Succeeded {
             let note = format!("completed after {}: {message}", status.duration);
-            events::EventSpec::normal(events::reason::TASK_COMPLETED, "Complete", note)
+            EventSpec::normal(events::reason::TASK_COMPLETED, "Complete", note)
         } else {
-            events::EventSpec::warning(
-                events::reason::TASK_FAILED,
-                "Fail",
-                format!("{}: {message}", status.reason),
-            )
+            let note = format!("{}: {message}", status.reason);
+            EventSpec::warning(events::reason::TASK_FAILED, "Fail", note)
         };
-        if let Some(pool) = &self.pool {
-            event = event.merged_into(pool.reference.clone());
-        }
         let name = task.entry.name.clone();
         let (ttl, ended_at) = (task.entry.ttl, status::recorded_end(status));
         self.expire(uid, &name, ttl, ended_at.unwrap_or(now));
-        self.effects.push(Effect::Publish {
-            uid: uid.clone(),
-            name,
-            event: Box::new(event),
-        });
+        self.publish_merged(uid, event);
         self.remove_task(uid, now);
     }
 

@@ -5,7 +5,7 @@ use skyward_planner::task::message::Remembered;
 
 use super::*;
 
-async fn end(store: &Store, attempt: u32, ending: Ending) {
+async fn end(store: &Arc<Store>, attempt: u32, ending: Ending) {
     let finished = Finished {
         ending,
         ..Finished::default()

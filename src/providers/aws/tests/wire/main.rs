@@ -23,7 +23,7 @@ use skyward_core::{
     Account, Credentials, Deletion, Endpoints, Fence, MachineRef, Mark, Order, PoolScope, Provider, Scope,
     Secret, order::PoolShape,
 };
-use skyward_provider_aws::{Settings, connect};
+use skyward_provider_aws::connect;
 
 const CLUSTER: &str = "6f0d3c3e-0000-4000-8000-000000000001";
 const REGION: &str = "us-east-1";
@@ -39,9 +39,8 @@ async fn moment() {
 fn provider_at(server: SocketAddr, prices: Option<String>, settings: serde_json::Value) -> Arc<dyn Provider> {
     let everywhere = format!("http://{server}");
     connect(Account {
-        cluster: CLUSTER.to_owned(),
         provider: "aws-main".to_owned(),
-        settings: serde_json::from_value::<Settings>(settings).unwrap(),
+        settings,
         request_timeout: Duration::from_secs(30),
         credentials: Credentials::new([
             ("AWS_ACCESS_KEY_ID".to_owned(), Secret::new(KEY)),

@@ -4,10 +4,11 @@ use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, SocketAddr},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use skyward_core::{
     Deletion, ErrorKind, Market, Order, Provider, ProviderPhase, machine::Dial, order::PoolShape,
 };
@@ -44,7 +45,7 @@ async fn answers(server: &Server) {
 async fn moto() -> Option<Arc<Server>> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let moto = {
-        let mut shared = SHARED.lock().unwrap();
+        let mut shared = SHARED.lock();
         if let Some(moto) = shared.upgrade() {
             moto
         } else {

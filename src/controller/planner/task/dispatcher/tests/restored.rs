@@ -1,8 +1,6 @@
 //! A cluster that remembers less than its machines: runs that it must not stop, forget or start
 //! twice.
 
-use skyward_api::task::Placed;
-
 use super::{world::World, *};
 
 /// The Task runs, and the cluster is restored to before it was placed.
@@ -88,7 +86,7 @@ fn a_task_whose_placement_was_forgotten_takes_its_run_up_again_and_runs_once() {
         world.tell(Event::Memory(ClusterMemory::Whole));
         world.pass(1);
         let status = world.status(&uid);
-        assert!(status.placed == [Placed::from(place)] || ended, "{status:?}");
+        assert!(status.placed == [place] || ended, "{status:?}");
         world.calm();
         let status = world.status(&uid);
         assert_eq!((status.phase, status.attempt), (Some(TaskPhase::Succeeded), 1));

@@ -1,0 +1,250 @@
+//! A Pool's spec with all defaults applied. It is made once for each generation of a Pool
+//! ([`ResolvedPools`] keeps it), because the digests of its candidates take a while, and so that each
+//! default stands in one place.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use kube_core::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
+use skyward_api::{
+    Duration as Lasting, Pool,
+    pool::{PoolSpec, Selection},
+};
+
+use super::choice::{ResolvedCandidate, candidates};
+use crate::base::key::{Key, key_of};
+
+/// Default of `maxProvisionAttempts`.
+const MAX_PROVISION_ATTEMPTS: u32 = 10;
+/// Default of `provisionRetryDelay`.
+const PROVISION_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Default of `sshRetryInterval`.
+const SSH_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Default of `retries.onInterruption`, also for Tasks whose Pool is gone.
+pub const RETRIES: u32 = 3;
+/// Default of `worker.user`.
+const WORKER_USER: &str = "skyward";
+
+/// What a Pool wants, without any field that has a default.
+#[derive(Clone, Debug)]
+pub struct ResolvedPool {
+    /// Whether it keeps no machines for now.
+    pub suspended: bool,
+    /// Least machines that work together; `None`: all that are wanted.
+    nodes_min: Option<u32>,
+    /// How candidates are ranked.
+    pub selection: Selection,
+    /// Machines that may fail in a row.
+    pub max_provision_attempts: u32,
+    /// Wait after the first failure in a row; it doubles.
+    pub provision_retry_delay: Duration,
+    /// How long each phase of a machine may take.
+    pub timeouts: Timeouts,
+    /// Wait between two tries to connect to a machine.
+    pub ssh_retry_interval: Duration,
+    /// Runs of one machine at the same time; at least one.
+    pub concurrency: u32,
+    /// How often a Task that does not say runs again after a machine was lost.
+    pub retries: u32,
+    /// User that runs are started as.
+    pub worker_user: String,
+    /// Its candidates, in their order.
+    pub candidates: Vec<ResolvedCandidate>,
+}
+
+/// How long each phase of a Pool's machines may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the order to an address.
+    pub provision: Duration,
+    /// From an address to SSH.
+    pub ssh: Duration,
+    /// From SSH to Ready; `None`: as long as the kind of Provider allows by default.
+    pub bootstrap: Option<Duration>,
+    /// Between SIGTERM and SIGKILL of runs when the Pool goes.
+    pub shutdown: Duration,
+    /// How long a machine whose connection is lost may keep its runs.
+    pub orphan: Duration,
+}
+
+/// The timeouts of a Pool that is gone, or sets none.
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            provision: Duration::from_mins(5),
+            ssh: Duration::from_mins(5),
+            bootstrap: None,
+            shutdown: Duration::from_mins(2),
+            orphan: Duration::from_hours(24),
+        }
+    }
+}
+
+impl Timeouts {
+    fn of(spec: &PoolSpec) -> Self {
+        let set = spec.timeouts.clone().unwrap_or_default();
+        let defaults = Self::default();
+        Self {
+            provision: Lasting::or(set.provision.as_ref(), defaults.provision),
+            ssh: Lasting::or(set.ssh.as_ref(), defaults.ssh),
+            bootstrap: set.bootstrap.as_ref().and_then(Lasting::parse),
+            shutdown: Lasting::or(set.shutdown.as_ref(), defaults.shutdown),
+            orphan: Lasting::or(spec.orphan_timeout.as_ref(), defaults.orphan),
+        }
+    }
+}
+
+impl ResolvedPool {
+    /// Applies the defaults.
+    pub fn of(spec: &PoolSpec) -> Self {
+        let worker = spec.worker.as_ref();
+        let retries = spec.retries.as_ref().and_then(|retries| retries.on_interruption);
+        Self {
+            suspended: spec.suspend.unwrap_or(false),
+            nodes_min: spec.nodes.min,
+            selection: spec.selection.unwrap_or_default(),
+            max_provision_attempts: spec.max_provision_attempts.unwrap_or(MAX_PROVISION_ATTEMPTS),
+            provision_retry_delay: Lasting::or(spec.provision_retry_delay.as_ref(), PROVISION_RETRY_DELAY),
+            timeouts: Timeouts::of(spec),
+            ssh_retry_interval: Lasting::or(spec.ssh_retry_interval.as_ref(), SSH_RETRY_INTERVAL),
+            concurrency: worker.and_then(|worker| worker.concurrency).unwrap_or(1).max(1),
+            retries: retries.unwrap_or(RETRIES),
+            worker_user: worker
+                .and_then(|worker| worker.user.clone())
+                .unwrap_or_else(|| WORKER_USER.to_owned()),
+            candidates: candidates(spec),
+        }
+    }
+
+    /// Least machines with which it works, where so many are wanted now.
+    pub fn least(&self, wanted: u32) -> u32 {
+        self.nodes_min.map_or(wanted, |least| least.min(wanted))
+    }
+
+    /// Whether a machine with this template digest is one that the Pool asks for now.
+    pub fn asks_for(&self, template_hash: &str) -> bool {
+        self.candidates
+            .iter()
+            .any(|candidate| candidate.template == template_hash)
+    }
+}
+
+/// Resolved Pools by key, each of the generation that was last asked for.
+#[derive(Debug, Default)]
+pub struct ResolvedPools(Mutex<HashMap<Key, Resolved>>);
+
+#[derive(Debug)]
+struct Resolved {
+    uid: Option<String>,
+    generation: Option<i64>,
+    pool: Arc<ResolvedPool>,
+}
+
+impl ResolvedPools {
+    /// The Pool with its defaults.
+    pub fn of(&self, pool: &Pool) -> Arc<ResolvedPool> {
+        let (key, uid, generation) = (key_of(pool), pool.uid(), pool.metadata.generation);
+        let known = |resolved: &&Resolved| resolved.uid == uid && resolved.generation == generation;
+        if let Some(resolved) = self.lock().get(&key).filter(known) {
+            return resolved.pool.clone();
+        }
+        let fresh = Arc::new(ResolvedPool::of(&pool.spec));
+        let resolved = Resolved {
+            uid,
+            generation,
+            pool: fresh.clone(),
+        };
+        self.lock().insert(key, resolved);
+        fresh
+    }
+
+    /// The Pool is gone.
+    pub fn forget(&self, pool: &Key) {
+        self.lock().remove(pool);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Resolved>> {
+        self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(uid: &str, generation: i64, spec: serde_json::Value) -> Pool {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+            "metadata": { "name": "train", "namespace": "team", "uid": uid, "generation": generation },
+            "spec": spec
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pool_that_says_nothing_has_each_default() {
+        let spec = serde_json::json!({ "provider": "a", "nodes": { "desired": 3 } });
+        let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
+        assert!(!resolved.suspended);
+        assert_eq!(resolved.selection, Selection::default());
+        assert_eq!(resolved.max_provision_attempts, 10);
+        assert_eq!(resolved.provision_retry_delay, Duration::from_secs(10));
+        assert_eq!(
+            (resolved.least(3), resolved.least(0)),
+            (3, 0),
+            "all that are wanted"
+        );
+        assert_eq!(resolved.candidates.len(), 1);
+        assert_eq!(resolved.timeouts, Timeouts::default());
+        assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(5));
+        assert_eq!((resolved.concurrency, resolved.retries), (1, 3));
+        assert_eq!(resolved.worker_user, "skyward");
+    }
+
+    #[test]
+    fn what_a_pool_says_takes_the_place_of_each_default() {
+        let spec = serde_json::json!({
+            "provider": "a",
+            "timeouts": { "provision": "1m", "ssh": "2m", "bootstrap": "3m", "shutdown": "4m" },
+            "orphanTimeout": "5m", "sshRetryInterval": "6s", "retries": { "onInterruption": 0 },
+            "worker": { "concurrency": 7, "user": "root" },
+        });
+        let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
+        let expected = Timeouts {
+            provision: Duration::from_mins(1),
+            ssh: Duration::from_mins(2),
+            bootstrap: Some(Duration::from_mins(3)),
+            shutdown: Duration::from_mins(4),
+            orphan: Duration::from_mins(5),
+        };
+        assert_eq!(resolved.timeouts, expected);
+        assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(6));
+        assert_eq!((resolved.concurrency, resolved.retries), (7, 0));
+        assert_eq!(resolved.worker_user, "root");
+    }
+
+    #[test]
+    fn never_more_machines_are_needed_than_are_wanted() {
+        let spec = serde_json::json!({ "provider": "a", "nodes": { "desired": 3, "min": 2 } });
+        let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
+        assert_eq!(
+            (resolved.least(3), resolved.least(1), resolved.least(0)),
+            (2, 1, 0)
+        );
+    }
+
+    #[test]
+    fn a_pool_is_resolved_once_for_each_generation_and_never_taken_for_its_namesake() {
+        let pools = ResolvedPools::default();
+        let spec = |desired: u32, kind: &str| serde_json::json!({ "provider": "a", "instanceType": kind, "nodes": { "desired": desired } });
+        let first = pools.of(&pool("u", 1, spec(1, "x")));
+        assert!(Arc::ptr_eq(&first, &pools.of(&pool("u", 1, spec(1, "x")))));
+        let changed = pools.of(&pool("u", 2, spec(1, "y")));
+        let hash = |resolved: &ResolvedPool| resolved.candidates[0].template.clone();
+        assert!(changed.asks_for(&hash(&changed)) && !changed.asks_for(&hash(&first)));
+        let namesake = pools.of(&pool("v", 2, spec(1, "x")));
+        assert!(namesake.asks_for(&hash(&first)));
+        pools.forget(&Key::new("team", "train"));
+        assert!(pools.lock().is_empty());
+    }
+}
