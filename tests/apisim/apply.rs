@@ -26,7 +26,7 @@ impl State {
                     drop_missing(&mut object, before, &wanted);
                 }
                 merge(&mut object, wanted.clone());
-                self.update(call, &old, object, now)
+                self.update(call, &old, object)
             }
         }?;
         if !call.query.dry {

@@ -186,7 +186,10 @@ impl Names {
         self.collect(&answer);
         replace(&mut answer, &|text| {
             let mut named = text.to_owned();
-            for (value, name) in &self.0 {
+            let mut known: Vec<_> = self.0.iter().collect();
+            // The longest first: a token may have a version in it.
+            known.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+            for (value, name) in known {
                 named = whole_words(&named, value, name);
             }
             named.replace(namespace, "ns")

@@ -50,7 +50,7 @@ impl State {
                 return metadata_of(&object);
             }
             let mut object = object.as_ref().clone();
-            if !call.resource.group.ends_with("skyward.dev") {
+            if !call.resource.is_ours() {
                 // Lists of Go's own types say once what they are lists of.
                 let fields = object.as_object_mut().expect("objects are kept");
                 fields.retain(|name, _| name != "kind" && name != "apiVersion");
@@ -58,6 +58,15 @@ impl State {
             object
         };
         let items: Vec<Value> = page.map(item).collect();
+        // Two ways to write an empty list, and an empty token.
+        let items = if items.is_empty() && call.metadata {
+            Value::Null
+        } else {
+            items.into()
+        };
+        if call.resource.is_ours() && !call.metadata && meta["continue"].is_null() {
+            meta["continue"] = "".into();
+        }
         let (kind, version) = if call.metadata {
             ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
         } else {

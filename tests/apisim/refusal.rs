@@ -43,8 +43,9 @@ pub(crate) fn no_such_path() -> Refusal {
     status(404, Some("NotFound"), message, json!({}))
 }
 
-pub(crate) fn already_exists(resource: &Resource, name: &str) -> Refusal {
-    let message = format!("{} {name:?} already exists", resource.words());
+pub(crate) fn already_exists(resource: &Resource, name: &str, is_going: bool) -> Refusal {
+    let going = if is_going { "object is being deleted: " } else { "" };
+    let message = format!("{going}{} {name:?} already exists", resource.words());
     status(409, Some("AlreadyExists"), &message, about(resource, name))
 }
 
@@ -58,22 +59,47 @@ pub(crate) fn stale(resource: &Resource, name: &str) -> Refusal {
     conflict(resource, name, why)
 }
 
-/// Another UID or version than a precondition names.
+/// A deletion of another object than its precondition names, or of another version.
 pub(crate) fn precondition(resource: &Resource, name: &str, what: &str, wanted: &str, found: &str) -> Refusal {
-    let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+    let perhaps = match what {
+        "UID" => "deleted and then recreated",
+        _ => "modified",
+    };
+    let message = format!(
+        "Operation cannot be fulfilled on {} {name:?}: the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {perhaps}",
+        resource.kind_words()
+    );
+    let mut details = about(resource, name);
+    details["kind"] = resource.kind.into();
+    status(409, Some("Conflict"), &message, details)
+}
+
+/// A replacement that was made from another object of the name; `key` is that of [`crate::server::Id`].
+pub(crate) fn other_uid(resource: &Resource, name: &str, key: &str, wanted: &str, found: &str) -> Refusal {
+    let group = match resource.group {
+        "" => String::new(),
+        group => format!("{group}/"),
+    };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+        resource.plural
+    );
     conflict(resource, name, &why)
 }
 
-/// A field that is not as it must be, as `kind` of error ("Invalid value", "Forbidden").
+/// A field that is not as it must be.
 pub(crate) fn invalid(resource: &Resource, name: &str, field: &str, reason: &str, why: &str) -> Refusal {
-    let kind = match resource.group {
-        "" => resource.kind.to_owned(),
-        group => format!("{}.{group}", resource.kind),
+    // Custom resources are validated by two parts of the API server.
+    let (words, kind, times) = match (resource.is_ours(), field) {
+        (_, "metadata.resourceVersion") => (resource.words(), resource.plural, 1),
+        (true, "metadata.uid" | "metadata.finalizers") => (resource.kind_words(), resource.kind, 2),
+        _ => (resource.kind_words(), resource.kind, 1),
     };
-    let message = format!("{kind} {name:?} is invalid: {field}: {why}");
+    let message = format!("{words} {name:?} is invalid: {field}: {why}");
     let mut details = about(resource, name);
-    details["kind"] = resource.kind.into();
-    details["causes"] = json!([{ "reason": reason, "message": why, "field": field }]);
+    details["kind"] = kind.into();
+    let cause = json!({ "reason": reason, "message": why, "field": field });
+    details["causes"] = vec![cause; times].into();
     status(422, Some("Invalid"), &message, details)
 }
 

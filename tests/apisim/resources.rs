@@ -99,6 +99,19 @@ impl Resource {
         format!("{root}{space}/{}{name}", self.plural)
     }
 
+    /// Whether a CustomResourceDefinition defines it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.group == "skyward.dev"
+    }
+
+    /// The kind as refusals name it.
+    pub(crate) fn kind_words(&self) -> String {
+        match self.group {
+            "" => self.kind.to_owned(),
+            group => format!("{}.{group}", self.kind),
+        }
+    }
+
     /// The resource as refusals name it.
     pub(crate) fn words(&self) -> String {
         match self.group {

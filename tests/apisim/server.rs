@@ -207,7 +207,7 @@ impl ApiServer {
             Verb::List => state.list(call),
             Verb::Watch => Err(refusal::internal("a watch is no single answer")),
             Verb::Create => state.create(call, body, now),
-            Verb::Replace => state.replace(call, body, now),
+            Verb::Replace => state.replace(call, body),
             Verb::Patch(kind) => state.patch(call, kind, body, now),
             Verb::Delete => state.delete(call, &body, now),
         }?;

@@ -101,7 +101,12 @@ impl Watching {
         match (was, is) {
             (false, true) => Some(self.event("ADDED", &change.object)),
             (true, true) => Some(self.event("MODIFIED", &change.object)),
-            (true, false) => Some(self.event("DELETED", &change.object)),
+            (true, false) => {
+                // The object as it was when the watch last took it, with the version of the change.
+                let mut last = change.before.as_deref()?.clone();
+                last["metadata"]["resourceVersion"] = change.version.to_string().into();
+                Some(self.event("DELETED", &last))
+            }
             (false, false) => None,
         }
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     refusal,
-    request::{Call, Verb},
+    request::{Call, PatchKind, Verb},
     server::ApiServer,
 };
 
@@ -92,11 +92,16 @@ impl ApiServer {
             serde_json::from_slice(&bytes).map_err(|error| error.to_string())
         };
         let result = match body {
-            Ok(body) => self.answer(&call, body),
+            Ok(body) => {
+                let before = self.get(call.resource.plural, &call.namespace, &call.name);
+                let answer = self.answer(&call, body);
+                let applies = call.verb == Verb::Patch(PatchKind::Apply) && before.is_none();
+                answer.map(|object| (object, applies || call.verb == Verb::Create))
+            }
             Err(why) => Err(refusal::bad_request(&why)),
         };
         let reply = match &result {
-            Ok(object) => whole(if call.verb == Verb::Create { 201 } else { 200 }, object),
+            Ok((object, is_new)) => whole(if *is_new { 201 } else { 200 }, object),
             Err(refusal) => refused(refusal),
         };
         match network.after(&call, reply.status().as_u16()).await {

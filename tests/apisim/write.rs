@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -51,8 +52,9 @@ impl State {
             return Err(refusal::internal("resourceVersion should not be set on objects to be created"));
         }
         let id = Id::new(resource, &call.namespace, &name);
-        if self.objects.contains_key(&id) {
-            return Err(refusal::already_exists(resource, &name));
+        if let Some(old) = self.objects.get(&id) {
+            let is_going = !old["metadata"]["deletionTimestamp"].is_null();
+            return Err(refusal::already_exists(resource, &name, is_going));
         }
         if resource.namespaced && !self.has_namespace(&call.namespace) {
             let namespaces = RESOURCES.iter().find(|known| known.kind == "Namespace");
@@ -88,7 +90,7 @@ impl State {
         self.objects.keys().any(is_it)
     }
 
-    pub(crate) fn replace(&mut self, call: &Call, object: Value, now: Timestamp) -> Result<Value, Refusal> {
+    pub(crate) fn replace(&mut self, call: &Call, object: Value) -> Result<Value, Refusal> {
         let resource = call.resource;
         let named = text(&object["metadata"]["name"]).unwrap_or_default();
         if named != call.name {
@@ -99,12 +101,16 @@ impl State {
             return Err(refusal::bad_request(&why));
         }
         let old = self.found(call)?;
+        if let Some((wanted, found)) = differs("uid", &object, &old) {
+            let key = Id::new(resource, &call.namespace, &call.name).key;
+            return Err(refusal::other_uid(resource, &call.name, &key, wanted, found));
+        }
         if text(&object["metadata"]["resourceVersion"]).is_none() && !resource.unconditional {
             let why = "Invalid value: 0: must be specified for an update";
             let field = "metadata.resourceVersion";
             return Err(refusal::invalid(resource, &call.name, field, "FieldValueInvalid", why));
         }
-        self.update(call, &old, object, now)
+        self.update(call, &old, object)
     }
 
     pub(crate) fn patch(
@@ -125,10 +131,15 @@ impl State {
                 let Ok(patch) = serde_json::from_value::<json_patch::Patch>(patch) else {
                     return Err(refusal::bad_request("the patch cannot be read"));
                 };
-                json_patch::patch(&mut object, &patch).map_err(|_| refusal::unprocessable())?;
+                for operation in patch.0 {
+                    if let Some(operation) = lenient(operation, &object) {
+                        let done = json_patch::patch(&mut object, &[operation]);
+                        done.map_err(|_| refusal::unprocessable())?;
+                    }
+                }
             }
         }
-        self.update(call, &old, object, now)
+        self.update(call, &old, object)
     }
 
     /// Makes `object` the newest version of `old`.
@@ -137,19 +148,15 @@ impl State {
         call: &Call,
         old: &Arc<Value>,
         mut object: Value,
-        _now: Timestamp,
     ) -> Result<Value, Refusal> {
         let (resource, name) = (call.resource, &call.name);
         let id = Id::new(resource, &call.namespace, name);
-        for (field, what) in [("uid", "UID"), ("resourceVersion", "")] {
-            let found = text(&old["metadata"][field]).unwrap_or_default();
-            match text(&object["metadata"][field]) {
-                Some(wanted) if wanted != found && what.is_empty() => return Err(refusal::stale(resource, name)),
-                Some(wanted) if wanted != found => {
-                    return Err(refusal::precondition(resource, name, what, wanted, found));
-                }
-                _ => {}
-            }
+        if differs("resourceVersion", &object, old).is_some() {
+            return Err(refusal::stale(resource, name));
+        }
+        if let Some((wanted, _)) = differs("uid", &object, old) {
+            let why = format!("Invalid value: {wanted:?}: field is immutable");
+            return Err(refusal::invalid(resource, name, "metadata.uid", "FieldValueInvalid", &why));
         }
         if call.status {
             let status = object["status"].take();
@@ -178,6 +185,7 @@ impl State {
             let field = "metadata.finalizers";
             return Err(refusal::invalid(resource, name, field, "FieldValueForbidden", &why));
         }
+        let is_free = after.is_empty();
         if resource.generation && !call.status && content(&object, resource) != content(old, resource) {
             let generation = old["metadata"]["generation"].as_u64().unwrap_or(0);
             object["metadata"]["generation"] = (generation + 1).into();
@@ -185,9 +193,10 @@ impl State {
         if call.query.dry || object == **old {
             return Ok(object);
         }
-        let leaves = is_going && after.is_empty();
+        let leaves = is_going && is_free;
         Ok(if leaves {
-            self.remove(id, object.clone());
+            // What the update was goes with the object: watches see the object from before.
+            self.remove(id, old.as_ref().clone());
             object
         } else {
             self.keep(id, object).as_ref().clone()
@@ -245,6 +254,12 @@ fn finalizers(object: &Value) -> Vec<&str> {
     names.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// What an object names in its metadata, and what is there, if they are not the same.
+fn differs<'a>(field: &str, object: &'a Value, old: &'a Value) -> Option<(&'a str, &'a str)> {
+    let (wanted, found) = (text(&object["metadata"][field])?, text(&old["metadata"][field])?);
+    (wanted != found).then_some((wanted, found))
+}
+
 /// A text that is there and not empty.
 pub(crate) fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
@@ -279,6 +294,22 @@ fn tidy(meta: &mut Map<String, Value>) {
 fn second(now: Timestamp) -> Value {
     let second = Timestamp::from_second(now.as_second()).expect("it was one");
     second.to_string().into()
+}
+
+/// An operation as the API server's library understands it: a value that is not there can be
+/// replaced, and is null for a test.
+fn lenient(operation: PatchOperation, object: &Value) -> Option<PatchOperation> {
+    let is_there = |path: &json_patch::jsonptr::PointerBuf| object.pointer(path.as_str()).is_some();
+    match operation {
+        PatchOperation::Replace(replace) if !is_there(&replace.path) => {
+            Some(PatchOperation::Add(AddOperation {
+                path: replace.path,
+                value: replace.value,
+            }))
+        }
+        PatchOperation::Test(test) if test.value.is_null() && !is_there(&test.path) => None,
+        other => Some(other),
+    }
 }
 
 /// Merges a patch if there is one.
