@@ -61,11 +61,18 @@ pub fn recorded() -> Result<BTreeMap<String, Vec<Value>>> {
 pub fn differences(wanted: &[Value], found: &[Value]) -> Vec<String> {
     let mut differences = Vec::new();
     if wanted.len() != found.len() {
-        differences.push(format!("{} answers are recorded, and {} came", wanted.len(), found.len()));
+        differences.push(format!(
+            "{} answers are recorded, and {} came",
+            wanted.len(),
+            found.len()
+        ));
     }
     for (number, (wanted, found)) in wanted.iter().zip(found).enumerate() {
         if wanted != found {
-            differences.push(format!("step {}:\n  recorded {wanted}\n  here     {found}", number + 1));
+            differences.push(format!(
+                "step {}:\n  recorded {wanted}\n  here     {found}",
+                number + 1
+            ));
         }
     }
     differences
@@ -111,20 +118,30 @@ impl Step {
         let request = Request::builder()
             .method(if is_watch { "GET" } else { method })
             .uri(uri)
-            .header(header::ACCEPT, match (self.metadata, method) {
-                (false, _) => "application/json",
-                (true, "GET") if rest.is_empty() => {
-                    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-                }
-                (true, _) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            })
-            .header(header::CONTENT_TYPE, match self.patch.as_str() {
-                "json" => "application/json-patch+json",
-                "merge" => "application/merge-patch+json",
-                "apply" => "application/apply-patch+yaml",
-                _ => "application/json",
-            });
-        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+            .header(
+                header::ACCEPT,
+                match (self.metadata, method) {
+                    (false, _) => "application/json",
+                    (true, "GET") if rest.is_empty() => {
+                        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+                    }
+                    (true, _) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                },
+            )
+            .header(
+                header::CONTENT_TYPE,
+                match self.patch.as_str() {
+                    "json" => "application/json-patch+json",
+                    "merge" => "application/merge-patch+json",
+                    "apply" => "application/apply-patch+yaml",
+                    _ => "application/json",
+                },
+            );
+        let bytes = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
         let response = client.send(request.body(Body::from(bytes))?).await?;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await?.to_bytes();
@@ -147,9 +164,13 @@ type Answers = BTreeMap<String, Value>;
 fn fill_text(text: &str, namespace: &str, answers: &Answers) -> String {
     let mut filled = text.replace("{ns}", namespace);
     while let Some((before, rest)) = filled.split_once('{') {
-        let Some((name, after)) = rest.split_once('}') else { break };
+        let Some((name, after)) = rest.split_once('}') else {
+            break;
+        };
         let value = answered(name, answers);
-        let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), ToOwned::to_owned);
         filled = format!("{before}{value}{after}");
     }
     filled
@@ -163,7 +184,9 @@ fn fill(value: &Value, namespace: &str, answers: &Answers) -> Value {
         },
         Value::Array(all) => all.iter().map(|value| fill(value, namespace, answers)).collect(),
         Value::Object(all) => {
-            let filled = all.iter().map(|(name, value)| (name.clone(), fill(value, namespace, answers)));
+            let filled = all
+                .iter()
+                .map(|(name, value)| (name.clone(), fill(value, namespace, answers)));
             Value::Object(filled.collect::<Map<_, _>>())
         }
         other => other.clone(),
@@ -172,7 +195,9 @@ fn fill(value: &Value, namespace: &str, answers: &Answers) -> Value {
 
 fn answered(name: &str, answers: &Answers) -> Value {
     let (step, pointer) = name.split_once(':').unwrap_or((name, ""));
-    let answer = answers.get(step).unwrap_or_else(|| panic!("no earlier step is called {step:?}"));
+    let answer = answers
+        .get(step)
+        .unwrap_or_else(|| panic!("no earlier step is called {step:?}"));
     answer.pointer(pointer).cloned().unwrap_or(Value::Null)
 }
 

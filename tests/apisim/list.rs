@@ -68,7 +68,10 @@ impl State {
             meta["continue"] = "".into();
         }
         let (kind, version) = if call.metadata {
-            ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
+            (
+                "PartialObjectMetadataList".to_owned(),
+                "meta.k8s.io/v1".to_owned(),
+            )
         } else {
             (format!("{}List", call.resource.kind), call.resource.api_version())
         };

@@ -50,7 +50,10 @@ pub(crate) fn already_exists(resource: &Resource, name: &str, is_going: bool) ->
 }
 
 fn conflict(resource: &Resource, name: &str, why: &str) -> Refusal {
-    let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.words());
+    let message = format!(
+        "Operation cannot be fulfilled on {} {name:?}: {why}",
+        resource.words()
+    );
     status(409, Some("Conflict"), &message, about(resource, name))
 }
 
@@ -60,7 +63,13 @@ pub(crate) fn stale(resource: &Resource, name: &str) -> Refusal {
 }
 
 /// A deletion of another object than its precondition names, or of another version.
-pub(crate) fn precondition(resource: &Resource, name: &str, what: &str, wanted: &str, found: &str) -> Refusal {
+pub(crate) fn precondition(
+    resource: &Resource,
+    name: &str,
+    what: &str,
+    wanted: &str,
+    found: &str,
+) -> Refusal {
     let perhaps = match what {
         "UID" => "deleted and then recreated",
         _ => "modified",

@@ -84,7 +84,8 @@ impl Call {
             ""
         };
         let plural = *rest.first()?;
-        let is_it = |known: &&Resource| known.group == group && known.version == version && known.plural == plural;
+        let is_it =
+            |known: &&Resource| known.group == group && known.version == version && known.plural == plural;
         let resource = RESOURCES.iter().find(is_it)?;
         let name = rest.get(1).copied().unwrap_or_default();
         let status = match rest.get(2) {
@@ -114,7 +115,8 @@ impl Call {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             status,
-            metadata: kind(&header::ACCEPT).is_some_and(|accepted| accepted.contains("as=PartialObjectMetadata")),
+            metadata: kind(&header::ACCEPT)
+                .is_some_and(|accepted| accepted.contains("as=PartialObjectMetadata")),
             query,
         })
     }

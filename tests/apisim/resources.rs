@@ -95,7 +95,11 @@ impl Resource {
             "" => String::new(),
             namespace => format!("/namespaces/{namespace}"),
         };
-        let name = if name.is_empty() { String::new() } else { format!("/{name}") };
+        let name = if name.is_empty() {
+            String::new()
+        } else {
+            format!("/{name}")
+        };
         format!("{root}{space}/{}{name}", self.plural)
     }
 

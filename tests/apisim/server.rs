@@ -94,7 +94,9 @@ impl ApiServer {
         });
         for name in ["default", "kube-system"] {
             let namespace = json!({ "metadata": { "name": name } });
-            server.put("namespaces", "", namespace).expect("a new server has no namespace");
+            server
+                .put("namespaces", "", namespace)
+                .expect("a new server has no namespace");
         }
         server
     }
@@ -111,7 +113,13 @@ impl ApiServer {
     }
 
     /// What another client writes into a status by a merge patch.
-    pub fn change_status(&self, plural: &str, namespace: &str, name: &str, status: Value) -> Result<Value, String> {
+    pub fn change_status(
+        &self,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        status: Value,
+    ) -> Result<Value, String> {
         let verb = Verb::Patch(crate::request::PatchKind::Merge);
         let mut call = Self::call(verb, plural, namespace, name);
         call.status = true;
@@ -148,7 +156,10 @@ impl ApiServer {
     pub fn written_since(&self, version: u64) -> Vec<Arc<Value>> {
         let state = self.state.lock();
         let since = state.history.iter().filter(|change| change.version > version);
-        since.filter(|change| !change.gone).map(|change| change.object.clone()).collect()
+        since
+            .filter(|change| !change.gone)
+            .map(|change| change.object.clone())
+            .collect()
     }
 
     /// Forgets the history: a watch or a page from before gets 410.
@@ -179,7 +190,14 @@ impl ApiServer {
         });
     }
 
-    fn direct(&self, verb: Verb, plural: &str, namespace: &str, name: &str, body: Value) -> Result<Value, String> {
+    fn direct(
+        &self,
+        verb: Verb,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        body: Value,
+    ) -> Result<Value, String> {
         let call = Self::call(verb, plural, namespace, name);
         let answer = self.answer(&call, body);
         answer.map_err(|refused| refused.status["message"].to_string())
@@ -218,11 +236,13 @@ impl ApiServer {
             *newest = version;
             is_new
         });
-        Ok(if call.metadata && call.verb != Verb::List && answer["kind"] != "Status" {
-            metadata_of(&answer)
-        } else {
-            answer
-        })
+        Ok(
+            if call.metadata && call.verb != Verb::List && answer["kind"] != "Status" {
+                metadata_of(&answer)
+            } else {
+                answer
+            },
+        )
     }
 }
 

@@ -2,7 +2,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
-use kube::{Api, api::{ListParams, PostParams}};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use serde_json::{Value, json};
 use skyward_api::Pool;
 
@@ -22,7 +25,9 @@ async fn every_exchange_has_the_answers_of_a_real_api_server() {
     let mut differences = Vec::new();
     for exchange in exchanges::all().unwrap() {
         let server = server();
-        server.put("namespaces", "", json!({ "metadata": { "name": "play" } })).unwrap();
+        server
+            .put("namespaces", "", json!({ "metadata": { "name": "play" } }))
+            .unwrap();
         let client = server.client(Arc::new(Reliable));
         let found = exchange.play(&client, "play").await.unwrap();
         let Some(wanted) = recorded.get(&exchange.name) else {
@@ -46,7 +51,11 @@ struct Lossy;
 
 impl Network for Lossy {
     fn before(&self, call: &Call) -> BoxFuture<'static, Fate> {
-        let fate = if call.verb == Verb::List { Fate::Lost } else { Fate::Arrives };
+        let fate = if call.verb == Verb::List {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        };
         std::future::ready(fate).boxed()
     }
 
@@ -86,7 +95,10 @@ async fn an_event_that_the_network_holds_back_is_not_seen_although_it_happened()
         let params = WatchParams::default().timeout(3);
         let events = pools.watch(&params, "0").await.unwrap();
         let events: Vec<_> = events.collect().await;
-        events.into_iter().filter(|event| matches!(event, Ok(WatchEvent::Added(_)))).count()
+        events
+            .into_iter()
+            .filter(|event| matches!(event, Ok(WatchEvent::Added(_))))
+            .count()
     };
     assert_eq!(watch(Arc::new(Lossy)).await, 0);
     assert_eq!(watch(Arc::new(Reliable)).await, 1);
@@ -103,17 +115,27 @@ async fn a_restored_server_has_its_former_versions_and_ends_every_watch() {
     let lost = server.get("pools", "default", "p").unwrap();
     let call = Call::read(
         &http::Method::GET,
-        &"/apis/skyward.dev/v1alpha1/pools?watch=true&resourceVersion=0".parse().unwrap(),
+        &"/apis/skyward.dev/v1alpha1/pools?watch=true&resourceVersion=0"
+            .parse()
+            .unwrap(),
         &http::HeaderMap::new(),
     );
     let mut events = Box::pin(server.watch(call.unwrap(), Arc::new(Reliable)));
     assert!(events.next().await.is_some());
     server.restore(&backup);
     assert_eq!((server.version(), server.all("pools").len()), (version, 0));
-    assert!(tokio::time::timeout(Duration::from_secs(1), events.next()).await.unwrap().is_none());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), events.next())
+            .await
+            .unwrap()
+            .is_none()
+    );
     server.put("pools", "default", pool("p")).unwrap();
     let again = server.get("pools", "default", "p").unwrap();
-    assert_eq!(again["metadata"]["resourceVersion"], lost["metadata"]["resourceVersion"]);
+    assert_eq!(
+        again["metadata"]["resourceVersion"],
+        lost["metadata"]["resourceVersion"]
+    );
     assert_ne!(again["metadata"]["uid"], lost["metadata"]["uid"]);
 }
 
@@ -124,11 +146,16 @@ fn what_the_server_forgot_is_said_to_be_too_old() {
         server.put("pools", "default", pool(name)).unwrap();
     }
     let list = |query: &str| {
-        let uri = format!("/apis/skyward.dev/v1alpha1/pools?{query}").parse().unwrap();
+        let uri = format!("/apis/skyward.dev/v1alpha1/pools?{query}")
+            .parse()
+            .unwrap();
         let call = Call::read(&http::Method::GET, &uri, &http::HeaderMap::new()).unwrap();
         server.answer(&call, Value::Null)
     };
-    let page = list("limit=1").unwrap()["metadata"]["continue"].as_str().unwrap().to_owned();
+    let page = list("limit=1").unwrap()["metadata"]["continue"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     server.put("pools", "default", pool("d")).unwrap();
     assert!(list(&format!("limit=1&continue={page}")).is_ok());
     server.compact();

@@ -41,7 +41,12 @@ impl ApiServer {
     ) -> impl Stream<Item = Result<Bytes, std::io::Error>> + Send + use<> {
         let lasting = call.query.seconds.map_or(LONGEST, Duration::from_secs);
         let state = self.state.lock();
-        let since = call.query.version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let since = call
+            .query
+            .version
+            .as_deref()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         let mut watching = Watching {
             server: self.clone(),
             network,
@@ -63,7 +68,9 @@ impl ApiServer {
         } else if since < state.compacted {
             let old = format!("too old resource version: {since} ({})", state.compacted + 1);
             let status = refusal::expired(&old).status;
-            watching.waiting.push_back(json!({ "type": "ERROR", "object": status }));
+            watching
+                .waiting
+                .push_back(json!({ "type": "ERROR", "object": status }));
             watching.ends = true;
         }
         drop(state);
@@ -143,7 +150,9 @@ impl Watching {
             self.ends = true;
             return;
         }
-        let first = state.history.partition_point(|change| change.version <= self.told);
+        let first = state
+            .history
+            .partition_point(|change| change.version <= self.told);
         for change in &state.history[first..] {
             self.told = change.version;
             if let Some(event) = self.told_as(change) {

@@ -68,8 +68,17 @@ impl ApiServer {
         Client::new(service, "default")
     }
 
-    async fn serve(self: Arc<Self>, request: Request<Body>, network: Arc<dyn Network>) -> std::io::Result<Answer> {
-        let lost = || std::io::Error::new(std::io::ErrorKind::ConnectionReset, "the simulation cut the connection");
+    async fn serve(
+        self: Arc<Self>,
+        request: Request<Body>,
+        network: Arc<dyn Network>,
+    ) -> std::io::Result<Answer> {
+        let lost = || {
+            std::io::Error::new(
+                std::io::ErrorKind::ConnectionReset,
+                "the simulation cut the connection",
+            )
+        };
         let (parts, body) = request.into_parts();
         let bytes = body.collect_bytes().await.map_err(std::io::Error::other)?;
         let Some(call) = Call::read(&parts.method, &parts.uri, &parts.headers) else {
@@ -81,12 +90,18 @@ impl ApiServer {
             Fate::Refused(code) => return Ok(refused(&refusal::unavailable(code))),
         }
         if call.verb == Verb::Watch {
-            let lines = self.watch(call, network).map(|line| line.map(http_body::Frame::data));
+            let lines = self
+                .watch(call, network)
+                .map(|line| line.map(http_body::Frame::data));
             return Ok(answer(200, StreamBody::new(lines).boxed_unsync()));
         }
         let body = if bytes.is_empty() {
             Ok(Value::Null)
-        } else if parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/apply-patch+yaml") {
+        } else if parts
+            .headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|kind| kind == "application/apply-patch+yaml")
+        {
             serde_yaml::from_slice(&bytes).map_err(|error| error.to_string())
         } else {
             serde_json::from_slice(&bytes).map_err(|error| error.to_string())
@@ -118,7 +133,12 @@ fn refused(refusal: &refusal::Refusal) -> Answer {
 
 fn whole(code: u16, body: &Value) -> Answer {
     let never = |never: Infallible| match never {};
-    answer(code, Full::new(Bytes::from(body.to_string())).map_err(never).boxed_unsync())
+    answer(
+        code,
+        Full::new(Bytes::from(body.to_string()))
+            .map_err(never)
+            .boxed_unsync(),
+    )
 }
 
 fn answer(code: u16, body: UnsyncBoxBody<Bytes, std::io::Error>) -> Answer {

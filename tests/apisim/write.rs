@@ -25,7 +25,12 @@ const FIXED: [&str; 7] = [
 ];
 
 impl State {
-    pub(crate) fn create(&mut self, call: &Call, mut object: Value, now: Timestamp) -> Result<Value, Refusal> {
+    pub(crate) fn create(
+        &mut self,
+        call: &Call,
+        mut object: Value,
+        now: Timestamp,
+    ) -> Result<Value, Refusal> {
         let resource = call.resource;
         if !object.is_object() {
             return Err(refusal::bad_request("the body of the request is no object"));
@@ -46,10 +51,18 @@ impl State {
         }
         if name.is_empty() {
             let why = "Required value: name or generateName is required";
-            return Err(refusal::invalid(resource, &name, "metadata.name", "FieldValueRequired", why));
+            return Err(refusal::invalid(
+                resource,
+                &name,
+                "metadata.name",
+                "FieldValueRequired",
+                why,
+            ));
         }
         if text(&object["metadata"]["resourceVersion"]).is_some() {
-            return Err(refusal::internal("resourceVersion should not be set on objects to be created"));
+            return Err(refusal::internal(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         let id = Id::new(resource, &call.namespace, &name);
         if let Some(old) = self.objects.get(&id) {
@@ -58,7 +71,10 @@ impl State {
         }
         if resource.namespaced && !self.has_namespace(&call.namespace) {
             let namespaces = RESOURCES.iter().find(|known| known.kind == "Namespace");
-            return Err(refusal::not_found(namespaces.expect("it is served"), &call.namespace));
+            return Err(refusal::not_found(
+                namespaces.expect("it is served"),
+                &call.namespace,
+            ));
         }
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.into();
@@ -67,7 +83,12 @@ impl State {
         }
         let uid = self.uid();
         let meta = fields(&mut object["metadata"]);
-        for name in ["managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        for name in [
+            "managedFields",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generation",
+        ] {
             meta.remove(name);
         }
         meta.insert("uid".into(), uid.into());
@@ -108,7 +129,13 @@ impl State {
         if text(&object["metadata"]["resourceVersion"]).is_none() && !resource.unconditional {
             let why = "Invalid value: 0: must be specified for an update";
             let field = "metadata.resourceVersion";
-            return Err(refusal::invalid(resource, &call.name, field, "FieldValueInvalid", why));
+            return Err(refusal::invalid(
+                resource,
+                &call.name,
+                field,
+                "FieldValueInvalid",
+                why,
+            ));
         }
         self.update(call, &old, object)
     }
@@ -156,7 +183,13 @@ impl State {
         }
         if let Some((wanted, _)) = differs("uid", &object, old) {
             let why = format!("Invalid value: {wanted:?}: field is immutable");
-            return Err(refusal::invalid(resource, name, "metadata.uid", "FieldValueInvalid", &why));
+            return Err(refusal::invalid(
+                resource,
+                name,
+                "metadata.uid",
+                "FieldValueInvalid",
+                &why,
+            ));
         }
         if call.status {
             let status = object["status"].take();
@@ -183,7 +216,13 @@ impl State {
                 quoted.join(", ")
             );
             let field = "metadata.finalizers";
-            return Err(refusal::invalid(resource, name, field, "FieldValueForbidden", &why));
+            return Err(refusal::invalid(
+                resource,
+                name,
+                field,
+                "FieldValueForbidden",
+                &why,
+            ));
         }
         let is_free = after.is_empty();
         if resource.generation && !call.status && content(&object, resource) != content(old, resource) {

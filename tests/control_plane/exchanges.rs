@@ -30,7 +30,11 @@ async fn the_api_server_in_memory_is_judged_by_what_a_real_one_answers() -> Resu
     let mut found = Vec::new();
     for (name, answers) in &played {
         let wanted = recorded.get(name).map_or(&[][..], Vec::as_slice);
-        found.extend(differences(wanted, answers).into_iter().map(|words| format!("{name}, {words}")));
+        found.extend(
+            differences(wanted, answers)
+                .into_iter()
+                .map(|words| format!("{name}, {words}")),
+        );
     }
     ensure!(
         found.is_empty(),
