@@ -15,8 +15,8 @@ const AT_ONCE: usize = 8;
 #[tokio::test]
 async fn the_api_server_in_memory_is_judged_by_what_a_real_one_answers() -> Result<()> {
     let cluster = cluster().await?;
-    let played = stream::iter(all()?).map(async |exchange| {
-        let space = cluster.namespace("exchange").await?;
+    let played = stream::iter(all()?.into_iter().enumerate()).map(async |(number, exchange)| {
+        let space = cluster.namespace(&format!("exchange-{number}")).await?;
         let answers = exchange.play(&cluster.client, &space.name).await?;
         anyhow::Ok((exchange.name, answers))
     });
