@@ -195,9 +195,7 @@ fn fill(value: &Value, namespace: &str, answers: &Answers) -> Value {
 
 fn answered(name: &str, answers: &Answers) -> Value {
     let (step, pointer) = name.split_once(':').unwrap_or((name, ""));
-    let answer = answers
-        .get(step)
-        .unwrap_or_else(|| panic!("no earlier step is called {step:?}"));
+    let answer = answers.get(step).expect("scripts name earlier steps");
     answer.pointer(pointer).cloned().unwrap_or(Value::Null)
 }
 

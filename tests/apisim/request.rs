@@ -71,9 +71,9 @@ impl Call {
     /// Reads a request; `None` = no such path.
     pub(crate) fn read(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         let mut parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-        let group = match parts.first()? {
-            &"api" => "",
-            &"apis" if parts.len() > 2 => parts.remove(1),
+        let group = match *parts.first()? {
+            "api" => "",
+            "apis" if parts.len() > 2 => parts.remove(1),
             _ => return None,
         };
         let version = *parts.get(1)?;

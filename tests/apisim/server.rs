@@ -207,7 +207,7 @@ impl ApiServer {
         let resource = RESOURCES.iter().find(|known| known.plural == plural);
         Call {
             verb,
-            resource: resource.unwrap_or_else(|| panic!("no resource is called {plural:?}")),
+            resource: resource.expect("a simulation names resources that are served"),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             status: false,
