@@ -231,11 +231,16 @@ impl Names {
         match value {
             Value::Array(all) => all.iter().for_each(|value| self.collect(value)),
             Value::Object(all) => {
+                let is_list = all.contains_key("items");
                 for (name, value) in all {
+                    if is_list && name == "metadata" {
+                        // The version of a list is that of the newest write to the whole cluster.
+                        self.learn("page", value["continue"].as_str().unwrap_or_default());
+                        continue;
+                    }
                     match (name.as_str(), value.as_str()) {
                         ("uid", Some(text)) => self.learn("uid", text),
                         ("resourceVersion", Some(text)) => self.learn("version", text),
-                        ("continue", Some(text)) => self.learn("page", text),
                         ("creationTimestamp" | "deletionTimestamp", Some(text)) => self.learn("time", text),
                         _ => self.collect(value),
                     }
@@ -269,6 +274,10 @@ fn replace(value: &mut Value, named: &impl Fn(&str) -> String) {
         Value::Array(all) => all.iter_mut().for_each(|value| replace(value, named)),
         Value::Object(all) => {
             all.remove("managedFields");
+            if all.contains_key("items") {
+                let listed = all.get_mut("metadata").and_then(Value::as_object_mut);
+                listed.map(|meta| meta.insert("resourceVersion".into(), "listed".into()));
+            }
             for (name, value) in all.iter_mut() {
                 if name.ends_with("Timestamp") && value.is_string() {
                     // Two writes of one second have the same time, so it has no number.
