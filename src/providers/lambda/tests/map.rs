@@ -1,5 +1,5 @@
 use rstest::rstest;
-use skyward_core::machine::Dial;
+use skyward_core::{Usd, machine::Dial};
 
 use super::*;
 use crate::fixtures;

@@ -1,5 +1,8 @@
 use serde_json::Value;
-use skyward_core::offer::{Architecture, Availability};
+use skyward_core::{
+    Usd,
+    offer::{Architecture, Availability},
+};
 
 use super::*;
 

@@ -177,11 +177,7 @@ fn many_countries_are_cut_to_the_cheapest() {
     }
     let offers = offers(&asks, &[], &Settings::default());
     assert_eq!(offers.len(), PLACES);
-    assert!(
-        offers
-            .iter()
-            .all(|offer| offer.on_demand <= Some(78.into()))
-    );
+    assert!(offers.iter().all(|offer| offer.on_demand <= Some(78.into())));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 use rstest::rstest;
-use skyward_core::machine::{Dial, Failure};
+use skyward_core::{
+    Usd,
+    machine::{Dial, Failure},
+};
 use skyward_provider_kit::marks::Tag;
 
 use super::*;

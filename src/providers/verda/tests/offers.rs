@@ -1,5 +1,8 @@
 use serde::Deserialize;
-use skyward_core::offer::{Architecture, Availability};
+use skyward_core::{
+    Usd,
+    offer::{Architecture, Availability},
+};
 
 use super::*;
 

@@ -1,5 +1,5 @@
 use rstest::rstest;
-use skyward_core::{machine::Dial, order::PoolShape};
+use skyward_core::{Usd, machine::Dial, order::PoolShape};
 
 use super::*;
 use crate::fixtures;
