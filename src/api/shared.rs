@@ -5,6 +5,7 @@ use std::fmt;
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
+use skyward_core::Usd;
 pub use skyward_core::accelerator::FormFactor;
 
 use crate::written::{self, written};
@@ -413,6 +414,13 @@ fn thousandths(text: &str) -> Option<u64> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "String")]
 pub struct Amount(pub String);
+
+impl Amount {
+    /// The amount; `None` where the text is none.
+    pub fn usd(&self) -> Option<Usd> {
+        self.0.parse().ok()
+    }
+}
 
 impl From<Written> for Amount {
     fn from(written: Written) -> Self {

@@ -20,6 +20,7 @@ pub mod provider;
 pub mod schema;
 pub mod secret;
 pub mod session;
+pub mod usd;
 
 pub use account::{Account, CredentialKey, Credentials, Endpoints};
 pub use error::{ErrorKind, ProviderError};
@@ -30,3 +31,4 @@ pub use offer::{Market, Offer};
 pub use order::{Accepted, Mark, Order};
 pub use provider::{Capabilities, Deletion, Leftover, PoolScope, Provider, Scope};
 pub use secret::Secret;
+pub use usd::Usd;

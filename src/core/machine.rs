@@ -3,9 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 
-use crate::order::{Mark, Order};
+use crate::{
+    order::{Mark, Order},
+    usd::Usd,
+};
 
 /// Where a machine is in its life at the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +96,7 @@ pub struct Rental {
     /// Region that it stands in, where the provider has such.
     pub region: Option<String>,
     /// Price in USD per hour.
-    pub hourly_price: Option<Decimal>,
+    pub hourly_price: Option<Usd>,
     /// Since when it is billed.
     pub billed_since: Option<Timestamp>,
     /// When the cloud will take it back, once it said so.

@@ -1,10 +1,9 @@
 //! What can be rented, and for how much.
 
 use jiff::civil::Date;
-use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::accelerator::FormFactor;
+use crate::{accelerator::FormFactor, usd::Usd};
 
 /// A market of a cloud.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -76,7 +75,7 @@ impl From<bool> for Availability {
 }
 
 /// One thing that can be rented.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     /// Stable id within the provider; becomes part of the Offer object's name, so it is
     /// a DNS label: lower case letters, digits and `-`, at most 63 characters.
@@ -96,9 +95,9 @@ pub struct Offer {
     /// Architecture of the CPU.
     pub architecture: Architecture,
     /// Price in USD per hour on demand.
-    pub on_demand: Option<Decimal>,
+    pub on_demand: Option<Usd>,
     /// Price in USD per hour on the spot market.
-    pub spot: Option<Decimal>,
+    pub spot: Option<Usd>,
     /// Whether it is available now.
     pub availability: Availability,
     /// Whether its machines can reach each other.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::offer::Market;
+use crate::{offer::Market, usd::Usd};
 
 /// Whose a machine is. Providers keep it in tags, labels or the name (rule P5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,7 +80,7 @@ pub struct Order {
     pub market: Market,
     /// Highest price in USD per hour. Where the bid is paid, this only bounds the bid, which is
     /// made from the market's price at the time of the order.
-    pub max_hourly_cost: Option<Decimal>,
+    pub max_hourly_cost: Option<Usd>,
     /// Accelerators: canonical name and count, which may be a part of one.
     pub accelerator: Option<(String, f64)>,
     /// vCPUs asked for, where the provider sells them freely.

@@ -1,26 +1,17 @@
 //! Shared by the tests of all folders: an order, and recorded failures for the tables over each
 //! `errors.rs`.
 
-use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value;
 use skyward_api::shared::Size;
 use skyward_core::{ProviderError, accelerator, offer::Offer};
 
-use skyward_provider_kit::{
-    decimal,
-    http::{Answer, Effect},
-};
+use skyward_provider_kit::http::{Answer, Effect};
 
 pub(crate) use shared::order;
 
 #[path = "kit/fixtures.rs"]
 mod shared;
-
-/// A decimal that a test writes down.
-pub(crate) fn dec(text: &str) -> Decimal {
-    decimal(text).expect("a number")
-}
 
 /// Asserts that each recorded failure of a file becomes the error that stands beside it.
 pub(crate) fn check_failures(file: &str, read: impl Fn(&Answer) -> ProviderError) {

@@ -21,9 +21,7 @@ fn machines_of_one_account_do_not_take_their_gpu_from_each_other() {
         let (running, _) = bench.bring_up(&first).await;
         for (slot, market) in [(1, Market::OnDemand), (2, Market::Spot)] {
             let mut second = order(only, market, slot);
-            second.max_hourly_cost = second
-                .max_hourly_cost
-                .map(|most| most * rust_decimal::Decimal::TEN);
+            second.max_hourly_cost = second.max_hourly_cost.map(|most| most * 10);
             let refused = bench.provider.create(&second).await.unwrap_err();
             assert_eq!(refused.kind, ErrorKind::NoCapacity, "{refused}");
         }

@@ -7,7 +7,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
     Machine, MachinePhase, Pool,
@@ -19,7 +18,7 @@ use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{ACCOUNT, Bench, CLUSTER, KEY, mark, pool, price};
 use skyward_controller::machine::order::{OrderParts, order};
 use skyward_core::{
-    Deletion, Market, Offer, ProviderError, ProviderPhase, offer::Availability, provider::Idempotency,
+    Deletion, Market, Offer, ProviderError, ProviderPhase, Usd, offer::Availability, provider::Idempotency,
 };
 use skyward_planner::{
     accounts::{
@@ -237,9 +236,9 @@ impl<'a> Record<'a> {
     }
 
     /// The costs by the ledger and by the meter, in USD.
-    fn both(&self) -> (Decimal, Decimal) {
+    fn both(&self) -> (Usd, Usd) {
         let bill = self.bench.sim.meter(|meter| meter.bill(ACCOUNT));
-        (money::so_far(&self.machine, self.now()).total(), bill)
+        (money::so_far(&self.machine, self.now()).total(), bill.into())
     }
 }
 
@@ -262,7 +261,7 @@ fn no_terms() -> Terms {
             marketplace: false,
         },
         provider_goes: false,
-        beyond: Decimal::ZERO,
+        beyond: Usd::ZERO,
         budget: None,
     }
 }
@@ -277,8 +276,8 @@ fn spec(bench: &Bench, offer: &Offer, market: Market) -> Value {
         "provider": "cloud", "offer": format!("cloud-{}", offer.id), "offerId": offer.id,
         "instanceType": offer.instance_type, "region": offer.region,
         "market": if spot { "Spot" } else { "OnDemand" },
-        "hourlyPrice": price(offer, market), "onDemandPrice": offer.on_demand,
-        "maxHourlyCost": offer.on_demand.filter(|_| spot).max(price(offer, market)),
+        "hourlyPrice": price(offer, market).map(Usd::exact), "onDemandPrice": offer.on_demand.map(Usd::exact),
+        "maxHourlyCost": offer.on_demand.filter(|_| spot).max(price(offer, market)).map(Usd::exact),
         "billingStep": format!("{}s", capabilities.billing_step.as_secs().max(1)),
         "billingMinimum": format!("{}s", capabilities.billing_minimum.as_secs()),
         "token": mark.machine_uid, "templateHash": "h",
@@ -288,15 +287,19 @@ fn spec(bench: &Bench, offer: &Offer, market: Market) -> Value {
 /// The ledger's cost is the bill's within 0.1 %, and never less.
 fn assert_settled(story: &str, record: &Record<'_>) {
     let (ours, bill) = record.both();
-    assert!(bill > Decimal::ZERO, "{story}: nothing was billed");
+    assert!(bill > Usd::ZERO, "{story}: nothing was billed");
     assert!(
         ours >= bill,
-        "{story}: the ledger has {ours} and the bill {bill}: {:#?}",
+        "{story}: the ledger has {} and the bill {}: {:#?}",
+        ours.exact(),
+        bill.exact(),
         record.machine
     );
     assert!(
-        (ours - bill) * Decimal::from(1_000) <= bill,
-        "{story}: the ledger has {ours} and the bill {bill}: {:#?}",
+        (ours - bill) * 1_000 <= bill,
+        "{story}: the ledger has {} and the bill {}: {:#?}",
+        ours.exact(),
+        bill.exact(),
         record.machine
     );
 }
@@ -353,7 +356,7 @@ fn a_machine_that_is_dearer_than_recorded_is_ended_once_and_its_offer_barred() {
             let bench = Bench::start(kind, None).await;
             let mut record = Record::new(&bench, Market::OnDemand).await;
             let most = record.machine.spec.max_hourly_cost.clone().unwrap_or_default();
-            reprice(&bench, |price| price * Decimal::TWO);
+            reprice(&bench, |price| price + price);
             record.until("nobody notices", Record::has_failed).await;
             let status = record.machine.status.clone().unwrap_or_default();
             let stalled = find(&status.conditions, STALLED).unwrap();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
 use skyward_core::{
     Account, Credentials, Deletion, Endpoints, ErrorKind, Fence, MachineRef, Mark, Market, Offer, Order,
-    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, boot::countdown,
+    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, Usd, boot::countdown,
     error::ErrorClass, offer::Availability, order::PoolShape,
 };
 use skyward_providers::registry;
@@ -402,7 +402,7 @@ async fn keep_time(simulator: Arc<Simulator>) {
 }
 
 /// Price of an offer on a market.
-pub fn price(offer: &Offer, market: Market) -> Option<rust_decimal::Decimal> {
+pub fn price(offer: &Offer, market: Market) -> Option<Usd> {
     match market {
         Market::OnDemand => offer.on_demand,
         Market::Spot => offer.spot,

@@ -12,12 +12,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rust_decimal::Decimal;
 use skyward_api::{
     Machine,
     machine::{MachineSpec, Market},
     pool::Place,
 };
+use skyward_core::Usd;
 use skyward_planner::{
     accelerators::of_record,
     accounts::quota::{Quota, Used, counted, most_hourly},
@@ -87,7 +87,7 @@ pub struct Reserved {
     /// Name of its accelerator; `""` without one.
     pub accelerator: String,
     /// Most USD per hour that it may cost.
-    pub hourly: Decimal,
+    pub hourly: Usd,
     /// Since when.
     pub since: Instant,
 }
@@ -244,7 +244,7 @@ impl Fleet {
         machines: Vec<(String, Reserved)>,
     ) -> bool {
         let mut inner = self.inner.lock();
-        let mut wanted: BTreeMap<&str, (u32, Decimal)> = BTreeMap::new();
+        let mut wanted: BTreeMap<&str, (u32, Usd)> = BTreeMap::new();
         for (_, reserved) in &machines {
             let of_provider = wanted.entry(&reserved.place.provider).or_default();
             of_provider.0 += 1;
@@ -317,7 +317,7 @@ mod tests {
             },
             market: Market::OnDemand,
             accelerator: String::new(),
-            hourly: Decimal::TWO,
+            hourly: Usd::from(2),
             since: Instant::now(),
         };
         (format!("m-{slot}"), reserved)
@@ -342,8 +342,8 @@ mod tests {
             Used {
                 total: 3,
                 in_namespace: 2,
-                hourly: Decimal::from(6),
-                hourly_in_namespace: Decimal::from(4),
+                hourly: Usd::from(6),
+                hourly_in_namespace: Usd::from(4),
             }
         );
     }
@@ -445,7 +445,7 @@ mod tests {
     fn two_pools_cannot_pass_a_price_per_hour_together() {
         let fleet = Fleet::default();
         let limits = of_local(Quota {
-            hourly: Some(Decimal::from(5)),
+            hourly: Some(Usd::from(5)),
             ..Quota::default()
         });
         assert!(fleet.reserve("a", &limits, vec![reserved(0), reserved(1)]));
@@ -460,23 +460,23 @@ mod tests {
         ordered.spec.max_hourly_cost = Some("3".into());
         assert_eq!(
             Reserved::of("uid", &ordered.spec).hourly,
-            Decimal::from(3),
+            Usd::from(3),
             "as it is recorded"
         );
         fleet.apply(&Arc::new(ordered.clone()));
-        assert_eq!(fleet.used("local", "team").hourly, Decimal::from(3));
+        assert_eq!(fleet.used("local", "team").hourly, Usd::from(3));
         let mut failed = ordered.clone();
         failed.status.get_or_insert_default().phase = Some(skyward_api::MachinePhase::Failed);
         fleet.apply(&Arc::new(failed));
         assert_eq!(
             fleet.used("local", "team").hourly,
-            Decimal::ONE,
+            Usd::from(1),
             "another one takes its place"
         );
         let accepted = serde_json::from_value(serde_json::json!({ "acceptedAt": "2026-11-21T10:00:00Z" }));
         ordered.status = Some(accepted.unwrap());
         fleet.apply(&Arc::new(ordered));
-        assert_eq!(fleet.used("local", "team").hourly, Decimal::ONE);
+        assert_eq!(fleet.used("local", "team").hourly, Usd::from(1));
     }
 
     #[test]
@@ -485,12 +485,12 @@ mod tests {
         let mut dear = machine("m-0").as_ref().clone();
         dear.spec.hourly_price = "2".into();
         fleet.apply(&Arc::new(dear.clone()));
-        assert_eq!(fleet.used("local", "team").hourly, Decimal::TWO);
+        assert_eq!(fleet.used("local", "team").hourly, Usd::from(2));
         dear.status.get_or_insert_default().hourly_price = Some("2.5".into());
         fleet.apply(&Arc::new(dear));
-        assert_eq!(fleet.used("local", "team").hourly, Decimal::new(25, 1));
+        assert_eq!(fleet.used("local", "team").hourly, Usd::new(25, 1));
         let limits = of_local(Quota {
-            hourly_in_namespace: Some(Decimal::from(4)),
+            hourly_in_namespace: Some(Usd::from(4)),
             ..Quota::default()
         });
         assert!(!fleet.reserve("team", &limits, vec![reserved(1)]));

@@ -9,8 +9,8 @@ use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
-use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{Machine, Pool, Provider, machine::Market};
+use skyward_core::Usd;
 use skyward_planner::{
     accounts::cost::{settled, spent_this_month},
     money::{self, Cost, Tariff},
@@ -104,7 +104,7 @@ impl CostMetrics {
             let more = more.iter().map(|(label, value)| (*label, (*value).to_owned()));
             own.into_iter().chain(more).collect()
         };
-        let mut live: BTreeMap<(&str, &str), (u32, Decimal)> = BTreeMap::new();
+        let mut live: BTreeMap<(&str, &str), (u32, Usd)> = BTreeMap::new();
         for machine in machines.clone().filter(|machine| is_billed(machine)) {
             let (count, hourly) = live
                 .entry((&machine.spec.provider, market(machine.spec.market)))
@@ -115,7 +115,7 @@ impl CostMetrics {
         for ((provider, market), (count, hourly)) in live {
             let labels = labels(&[("provider", provider), ("market", market)]);
             self.pool_billed.get_or_create(&labels).set(f64::from(count));
-            self.pool_hourly.get_or_create(&labels).set(amount(hourly));
+            self.pool_hourly.get_or_create(&labels).set(hourly.to_f64());
         }
         let cost = pool.status.as_ref().and_then(|status| status.cost.clone());
         let running = unsettled(machines, cost.as_ref().map(|cost| cost.counted.as_slice()), now);
@@ -129,18 +129,18 @@ impl CostMetrics {
         ] {
             self.pool_spent
                 .get_or_create(&labels(&[("market", self::market(market))]))
-                .set(amount(decimal(settled) + running));
+                .set((Usd::or_zero(settled) + running).to_f64());
         }
         self.pool_savings
             .get_or_create(&labels(&[]))
-            .set(amount(decimal(&settled.savings_vs_on_demand) + running.savings));
+            .set((Usd::or_zero(&settled.savings_vs_on_demand) + running.savings).to_f64());
     }
 
     fn provider<'a>(
         &self,
         provider: &Provider,
         machines: impl Iterator<Item = &'a Machine>,
-        this_month: Decimal,
+        this_month: Usd,
         now: Timestamp,
     ) {
         let cost = provider.status.as_ref().and_then(|status| status.cost.clone());
@@ -153,14 +153,14 @@ impl CostMetrics {
         for (market, spent) in [(Market::Spot, all.spot), (Market::OnDemand, all.on_demand)] {
             let mut labels = labels.clone();
             labels.push(("market", self::market(market).to_owned()));
-            self.provider_spent.get_or_create(&labels).set(amount(spent));
+            self.provider_spent.get_or_create(&labels).set(spent.to_f64());
         }
         self.provider_spent_this_month
             .get_or_create(&labels)
-            .set(amount(this_month));
+            .set(this_month.to_f64());
         self.provider_savings
             .get_or_create(&labels)
-            .set(amount(all.savings));
+            .set(all.savings.to_f64());
     }
 }
 
@@ -188,14 +188,6 @@ const fn market(market: Market) -> &'static str {
         Market::OnDemand => "on-demand",
         Market::Spot => "spot",
     }
-}
-
-fn decimal(text: &str) -> Decimal {
-    money::usd(text).unwrap_or_default()
-}
-
-fn amount(decimal: Decimal) -> f64 {
-    decimal.to_f64().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
     registry::Registry,
 };
-use rust_decimal::{Decimal, prelude::ToPrimitive};
+use skyward_core::Usd;
 use skyward_planner::restore::{evidence::Evidence, verdict::MOST_IDS};
 
 use super::{Labels, by, register};
@@ -58,7 +58,7 @@ impl RestoreMetrics {
         self.machines
             .get_or_create(&labels)
             .set(i64::try_from(waiting.len()).unwrap_or(i64::MAX));
-        let mut costs: BTreeMap<&str, Decimal> = BTreeMap::new();
+        let mut costs: BTreeMap<&str, Usd> = BTreeMap::new();
         for (at, orphan) in waiting.iter().enumerate() {
             let id = if at < SHOWN_IDS {
                 orphan.id.as_str()
@@ -74,8 +74,7 @@ impl RestoreMetrics {
             self.hourly.remove(&labels_of(id));
         }
         for (id, hourly) in &costs {
-            let hourly = hourly.to_f64().unwrap_or_default();
-            self.hourly.get_or_create(&labels_of(id)).set(hourly);
+            self.hourly.get_or_create(&labels_of(id)).set(hourly.to_f64());
         }
         if !costs.is_empty() {
             let ids = costs.into_keys().map(str::to_owned).collect();
@@ -96,7 +95,7 @@ pub(super) mod tests {
             machine: "team/m".to_owned(),
             pool_uid: "never".to_owned(),
             attempt: 1,
-            hourly: Some(rust_decimal::Decimal::new(25, 1)),
+            hourly: Some(Usd::new(25, 1)),
             standing: Standing::Strange,
         };
         Evidence {

@@ -1,4 +1,4 @@
-//! What machines cost. Pure: decimals, times and billing steps in, decimals out.
+//! What machines cost. Pure: prices, times and billing steps in, costs out.
 //!
 //! A machine is billed from the moment its provider names (or, where none does, from the
 //! moment it accepted the order) until it is gone or bills no more, in whole steps of that
@@ -9,22 +9,21 @@
 
 use std::time::Duration;
 
+use derive_more::{Add, AddAssign, Sum};
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use skyward_api::{Duration as Lasting, Machine, machine::Market};
+use skyward_core::Usd;
 
 /// Seconds of an hour.
 const HOUR: i64 = 3600;
-/// USD that nobody spends. A status that was edited by hand may say more, which no sum holds.
-const MOST: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
 
 /// How one machine is billed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tariff {
     /// USD per hour.
-    pub hourly: Decimal,
+    pub hourly: Usd,
     /// USD per hour that it would have cost on demand.
-    pub on_demand: Decimal,
+    pub on_demand: Usd,
     /// On which market.
     pub market: Market,
     /// Smallest unit of time that is billed.
@@ -37,14 +36,14 @@ impl Tariff {
     /// That of a recorded machine.
     pub fn of(machine: &Machine) -> Self {
         let spec = &machine.spec;
-        let hourly = usd_or_zero(hourly_price(machine));
-        let listed = usd_or_zero(&spec.hourly_price);
+        let hourly = hourly_price(machine);
+        let on_demand = spec.on_demand_price.as_ref().unwrap_or(&spec.hourly_price);
         Self {
             hourly,
             on_demand: match spec.market {
                 // Whatever it came to cost: a marketplace may take more than its offer showed.
                 Market::OnDemand => hourly,
-                Market::Spot => spec.on_demand_price.as_deref().map_or(listed, usd_or_zero),
+                Market::Spot => Usd::or_zero(on_demand),
             },
             market: spec.market,
             step: Lasting::or(spec.billing_step.as_ref(), Duration::from_secs(1)),
@@ -55,11 +54,11 @@ impl Tariff {
     /// What the time between costs.
     pub fn cost(&self, from: Timestamp, until: Timestamp) -> Cost {
         let seconds = self.billed_seconds(from, until);
-        let amount = |hourly: Decimal| hourly * Decimal::from(seconds) / Decimal::from(HOUR);
+        let amount = |hourly: Usd| hourly * seconds / HOUR;
         let spent = amount(self.hourly);
         let (spot, on_demand) = match self.market {
-            Market::Spot => (spent, Decimal::ZERO),
-            Market::OnDemand => (Decimal::ZERO, spent),
+            Market::Spot => (spent, Usd::ZERO),
+            Market::OnDemand => (Usd::ZERO, spent),
         };
         Cost {
             spot,
@@ -89,52 +88,22 @@ fn as_seconds(duration: Duration) -> i64 {
 }
 
 /// What machines cost, in USD.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Add, AddAssign, Sum)]
 pub struct Cost {
     /// On the spot market.
-    pub spot: Decimal,
+    pub spot: Usd,
     /// On demand.
-    pub on_demand: Decimal,
+    pub on_demand: Usd,
     /// How much more all of it would have cost on demand; negative where the spot market
     /// was dearer.
-    pub savings: Decimal,
+    pub savings: Usd,
 }
 
 impl Cost {
     /// All of it.
-    pub fn total(&self) -> Decimal {
+    pub fn total(&self) -> Usd {
         self.spot + self.on_demand
     }
-}
-
-impl std::ops::Add for Cost {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            spot: self.spot + other.spot,
-            on_demand: self.on_demand + other.on_demand,
-            savings: self.savings + other.savings,
-        }
-    }
-}
-
-impl std::iter::Sum for Cost {
-    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
-        costs.fold(Self::default(), std::ops::Add::add)
-    }
-}
-
-/// An amount of USD as our objects have it.
-pub fn usd(text: &str) -> Option<Decimal> {
-    text.parse::<Decimal>()
-        .ok()
-        .map(|amount| amount.clamp(-MOST, MOST))
-}
-
-/// The same; zero where it cannot be read.
-pub fn usd_or_zero(text: &str) -> Decimal {
-    usd(text).unwrap_or_default()
 }
 
 /// Since when a machine is billed; `None` while it is not known to exist.
@@ -153,12 +122,12 @@ pub fn billed_until(machine: &Machine) -> Option<Timestamp> {
 
 /// USD per hour that a machine is billed at: what its provider named at launch, else what
 /// was recorded with the order.
-pub fn hourly_price(machine: &Machine) -> &str {
+pub fn hourly_price(machine: &Machine) -> Usd {
     let named = machine
         .status
         .as_ref()
         .and_then(|status| status.hourly_price.as_ref());
-    named.unwrap_or(&machine.spec.hourly_price)
+    Usd::or_zero(named.unwrap_or(&machine.spec.hourly_price))
 }
 
 /// What a machine has cost until now, or in all when it is gone.
@@ -167,16 +136,6 @@ pub fn so_far(machine: &Machine, now: Timestamp) -> Cost {
         return Cost::default();
     };
     Tariff::of(machine).cost(from, billed_until(machine).unwrap_or(now))
-}
-
-/// An amount as a ledger keeps it, much finer than a bill.
-pub fn exact(amount: Decimal) -> String {
-    amount.round_dp(12).normalize().to_string()
-}
-
-/// An amount for people and statuses: cents and fractions of them, no trailing zeros.
-pub fn shown(amount: Decimal) -> String {
-    amount.round_dp(4).normalize().to_string()
 }
 
 #[cfg(test)]
@@ -191,8 +150,8 @@ mod tests {
 
     fn tariff(step: u64, minimum: u64) -> Tariff {
         Tariff {
-            hourly: Decimal::new(360, 2),
-            on_demand: Decimal::new(720, 2),
+            hourly: Usd::cents(360),
+            on_demand: Usd::cents(720),
             market: Market::Spot,
             step: Duration::from_secs(step),
             minimum: Duration::from_secs(minimum),
@@ -213,15 +172,12 @@ mod tests {
         #[case] expected: &str,
     ) {
         let cost = tariff(step, minimum).cost(at(0), at(seconds));
-        assert_eq!(
-            cost.total().normalize(),
-            expected.parse::<Decimal>().unwrap().normalize()
-        );
+        assert_eq!(cost.total(), expected.parse().unwrap());
         assert_eq!(
             cost.savings, cost.spot,
             "on demand it would have cost twice as much"
         );
-        assert_eq!(cost.on_demand, Decimal::ZERO);
+        assert_eq!(cost.on_demand, Usd::ZERO);
     }
 
     #[test]
@@ -253,15 +209,15 @@ mod tests {
         let mut status = serde_json::json!({ "acceptedAt": "2026-11-21T10:00:00Z" });
         let now = "2026-11-21T12:00:00Z".parse().unwrap();
         let offered = so_far(&machine(status.clone()), now);
-        assert_eq!((offered.spot, offered.savings), (Decimal::TWO, Decimal::from(4)));
+        assert_eq!((offered.spot, offered.savings), (Usd::from(2), Usd::from(4)));
         status["hourlyPrice"] = "1.5".into();
         let named = so_far(&machine(status.clone()), now);
-        assert_eq!((named.spot, named.savings), (Decimal::from(3), Decimal::from(3)));
+        assert_eq!((named.spot, named.savings), (Usd::from(3), Usd::from(3)));
         status["billedSince"] = "2026-11-21T11:00:00Z".into();
         status["goneAt"] = "2026-11-21T11:40:00Z".into();
-        assert_eq!(so_far(&machine(status.clone()), now).spot, Decimal::ONE);
+        assert_eq!(so_far(&machine(status.clone()), now).spot, Usd::from(1));
         status["billedUntil"] = "2026-11-21T11:20:00Z".into();
-        assert_eq!(so_far(&machine(status), now).spot, Decimal::new(5, 1));
+        assert_eq!(so_far(&machine(status), now).spot, Usd::new(5, 1));
     }
 
     #[test]
@@ -270,12 +226,6 @@ mod tests {
         let mut machine = machine(status);
         machine.spec.market = Market::OnDemand;
         let cost = so_far(&machine, "2026-11-21T12:00:00Z".parse().unwrap());
-        assert_eq!((cost.on_demand, cost.savings), (Decimal::TEN, Decimal::ZERO));
-    }
-
-    #[test]
-    fn amounts_are_short() {
-        assert_eq!(shown("12.340000".parse().unwrap()), "12.34");
-        assert_eq!(shown("0.00004".parse().unwrap()), "0");
+        assert_eq!((cost.on_demand, cost.savings), (Usd::from(10), Usd::ZERO));
     }
 }

@@ -11,13 +11,12 @@ use kube::{
     core::{Selector, SelectorExt},
     runtime::reflector::ObjectRef,
 };
-use rust_decimal::Decimal;
 use skyward_api::{
     Machine, MachinePhase, Pool, Provider as ProviderObject,
     condition::{self, find},
     pool::PoolSpec,
 };
-use skyward_core::{Capabilities, MachineRef, Scope, clock};
+use skyward_core::{Capabilities, MachineRef, Scope, Usd, clock};
 use skyward_planner::{
     accounts::{
         cost::{Pseudonyms, spent_this_month},
@@ -54,7 +53,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         failure: None,
         runs: None,
         address: String::new(),
-        hourly_price: String::new(),
+        hourly_price: Usd::ZERO,
         place: reserved.place,
         reclaimed: false,
         bill: None,
@@ -190,7 +189,7 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
     let client = context.providers.get(name);
     let limits = spec.and_then(|spec| spec.limits.as_ref());
     let standing = standing(limits, labels.as_ref().map(|namespace| namespace.labels()));
-    let month = |limit: Option<Decimal>, namespace: Option<&str>| {
+    let month = |limit: Option<Usd>, namespace: Option<&str>| {
         Some((limit?, spent(context, provider.as_deref()?, namespace)))
     };
     let seconds = |time: fn(&Capabilities) -> Duration| {
@@ -229,7 +228,7 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
 }
 
 /// Spending of this month at a Provider, in all or of one namespace.
-fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) -> Decimal {
+fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) -> Usd {
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
     let namespace = namespace.map(|namespace| (namespace, &context.seal as &dyn Pseudonyms));

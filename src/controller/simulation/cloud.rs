@@ -4,9 +4,8 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use skyward_core::{
-    Leftover, Mark, Order, ProviderMachine, ProviderPhase,
+    Leftover, Mark, Order, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, Failure, FailureKind, Rental},
     offer::Market,
 };
@@ -35,7 +34,7 @@ pub(super) struct Rented {
     pub(super) token: String,
     pub(super) region: String,
     pub(super) spot: bool,
-    pub(super) hourly: Decimal,
+    pub(super) hourly: Usd,
     /// From then on it exists and is billed.
     pub(super) created: i64,
     /// How much later than the answer to its order it was created.
@@ -123,18 +122,18 @@ impl Rented {
     }
 
     /// Its cost until now, by the cloud's own rules.
-    pub(super) fn bill(&self, kind: &Kind, now: i64) -> Decimal {
+    pub(super) fn bill(&self, kind: &Kind, now: i64) -> Usd {
         cost(kind, self.hourly, self.gone.min(now) - self.created)
     }
 }
 
 /// What so many seconds cost at a cloud.
-pub(super) fn cost(kind: &Kind, hourly: Decimal, seconds: i64) -> Decimal {
+pub(super) fn cost(kind: &Kind, hourly: Usd, seconds: i64) -> Usd {
     let whole = |duration: std::time::Duration| duration.as_secs().cast_signed();
     let least = seconds.max(whole(kind.capabilities.billing_minimum));
     let step = whole(kind.capabilities.billing_step).max(1);
     let steps = (least + step - 1) / step;
-    hourly * Decimal::from(steps * step) / Decimal::from(3600)
+    hourly * (steps * step) / 3600
 }
 
 pub(super) fn second(second: i64) -> Timestamp {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use rust_decimal::Decimal;
 use skyward_core::{
-    Capabilities, Market, Offer,
+    Capabilities, Market, Offer, Usd,
     offer::{Architecture, Availability},
     provider::{Idempotency, Marking, SelfStop},
 };
@@ -147,7 +146,7 @@ impl Kind {
                 } else {
                     format!("-{region}")
                 };
-                let price = Decimal::new(cents + i64::from(region == "us"), 1);
+                let price = Usd::new(cents + i64::from(region == "us"), 1);
                 offers.push(Offer {
                     id: format!("{size}{place}"),
                     instance_type: size.to_owned(),
@@ -162,7 +161,7 @@ impl Kind {
                         .capabilities
                         .markets
                         .contains(&Market::Spot)
-                        .then(|| price / Decimal::from(4)),
+                        .then(|| price / 4),
                     availability: Availability::Unknown,
                     connected: self.capabilities.connected,
                     rate_as_of: None,

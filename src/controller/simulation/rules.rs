@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use rust_decimal::Decimal;
 use skyward_api::{
     Machine, MachinePhase, Pool,
     condition::{READY, STALLED, find, is_true, reason},
     machine::MachineSpec,
 };
-use skyward_core::MachineRef;
+use skyward_core::{MachineRef, Usd};
 use skyward_planner::money::{Tariff, billed_until};
 
 use super::{cloud::Rented, world::World};
@@ -20,7 +19,7 @@ pub(super) struct Settled {
     pub(super) provider: String,
     pub(super) pool_uid: String,
     pub(super) uid: String,
-    pub(super) hourly: Decimal,
+    pub(super) hourly: Usd,
     /// Since when and until when it was billed, as recorded.
     pub(super) times: (i64, i64),
 }
@@ -99,7 +98,7 @@ impl World {
             .find(|pool| pool.uid().as_deref() == Some(uid));
         let status = pool.and_then(|pool| pool.status.clone()).unwrap_or_default();
         let written = status.cost.map(|cost| cost.settled).unwrap_or_default();
-        let sum: Decimal = self
+        let sum: Usd = self
             .settled
             .iter()
             .filter(|settled| settled.pool_uid == uid)
@@ -164,7 +163,7 @@ impl World {
     }
 
     /// The cost of a machine between the recorded times, by the rules of its cloud.
-    fn by_record(&self, settled: &Settled) -> Decimal {
+    fn by_record(&self, settled: &Settled) -> Usd {
         let kind = self.kind_of(&settled.provider);
         let (since, until) = settled.times;
         super::cloud::cost(kind, settled.hourly, until - since)
@@ -319,7 +318,7 @@ impl World {
             let Some(provider) = self.server.providers.get(&name) else {
                 continue;
             };
-            let sum: Decimal = self
+            let sum: Usd = self
                 .settled
                 .iter()
                 .filter(|settled| settled.provider == name)
@@ -335,7 +334,7 @@ impl World {
 
     /// The recorded costs of long-lived machines agree with the meter of their cloud.
     pub(super) fn meter_agrees(&mut self, least: i64) {
-        let (mut paid, mut metered) = (Decimal::ZERO, Decimal::ZERO);
+        let (mut paid, mut metered) = (Usd::ZERO, Usd::ZERO);
         for settled in &self.settled {
             let mut all = self
                 .clouds
@@ -352,7 +351,7 @@ impl World {
             }
         }
         let off = (paid - metered).abs();
-        self.rule(off * Decimal::from(1000) <= metered, || {
+        self.rule(off * 1000 <= metered, || {
             format!("{paid} USD are settled, the meter says {metered}")
         });
     }
@@ -393,7 +392,6 @@ impl World {
 }
 
 /// Whether a written amount is the expected one.
-fn is_same(written: &str, amount: Decimal) -> bool {
-    let written: Decimal = written.parse().unwrap_or_default();
-    (written - amount).abs() < Decimal::new(1, 6)
+fn is_same(written: &str, amount: Usd) -> bool {
+    (Usd::or_zero(written) - amount).abs() < Usd::new(1, 6)
 }

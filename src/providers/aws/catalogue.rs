@@ -9,8 +9,7 @@ use aws_sdk_ec2::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use rust_decimal::Decimal;
-use skyward_core::{ErrorKind, Offer, ProviderError};
+use skyward_core::{ErrorKind, Offer, ProviderError, Usd};
 use skyward_provider_kit::Cache;
 
 use crate::{
@@ -38,7 +37,7 @@ pub struct Catalogue {
     zones: Cache<String, Zones>,
     prices: Cache<String, Prices>,
     spot: Cache<String, SpotPrices>,
-    launches: Cache<String, Option<Decimal>>,
+    launches: Cache<String, Option<Usd>>,
 }
 
 impl Default for Catalogue {
@@ -224,12 +223,12 @@ impl Catalogue {
                         .try_collect(),
                 )
                 .await?;
-                let mut newest: BTreeMap<(String, String), (DateTime, Decimal)> = BTreeMap::new();
+                let mut newest: BTreeMap<(String, String), (DateTime, Usd)> = BTreeMap::new();
                 for entry in &history {
                     let (Some(kind), Some(zone), Some(price), Some(since)) = (
                         entry.instance_type(),
                         entry.availability_zone(),
-                        entry.spot_price().and_then(|price| price.parse::<Decimal>().ok()),
+                        entry.spot_price().and_then(|price| price.parse().ok()),
                         entry.timestamp(),
                     ) else {
                         continue;
@@ -242,7 +241,7 @@ impl Catalogue {
                 }
                 let mut prices = SpotPrices::new();
                 for ((kind, zone), (_, price)) in newest {
-                    prices.entry(kind).or_default().insert(zone, price.normalize());
+                    prices.entry(kind).or_default().insert(zone, price);
                 }
                 Ok(prices)
             })
@@ -250,12 +249,12 @@ impl Catalogue {
     }
 
     /// What a machine on demand costs, if it is known already.
-    pub fn known_price(&self, region: &str, kind: &str) -> Option<Decimal> {
+    pub fn known_price(&self, region: &str, kind: &str) -> Option<Usd> {
         self.prices.known(&region.to_owned())?.get(kind).copied()
     }
 
     /// What a spot machine cost when it was launched, if it is known already.
-    pub fn known_launch(&self, id: &str) -> Option<Decimal> {
+    pub fn known_launch(&self, id: &str) -> Option<Usd> {
         self.launches.known(&id.to_owned()).and_then(|price| *price)
     }
 
@@ -267,7 +266,7 @@ impl Catalogue {
         kind: &str,
         zone: &str,
         launched: Timestamp,
-    ) -> Result<Option<Decimal>, ProviderError> {
+    ) -> Result<Option<Usd>, ProviderError> {
         let price = self
             .launches
             .get(id.to_owned(), || async {
@@ -296,8 +295,7 @@ impl Catalogue {
                                 .is_none_or(|since| since.secs() <= launched.as_second())
                         })
                         .max_by_key(|entry| entry.timestamp().map(DateTime::secs))
-                        .and_then(|entry| entry.spot_price()?.parse::<Decimal>().ok())
-                        .map(|price| price.normalize()),
+                        .and_then(|entry| entry.spot_price()?.parse().ok()),
                 )
             })
             .await?;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateName};
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
-use rust_decimal::Decimal;
-use skyward_core::{Deletion, ErrorKind, MachineRef, ProviderError, order::Owner};
+use skyward_core::{Deletion, ErrorKind, MachineRef, ProviderError, Usd, order::Owner};
 
 use crate::{
     AT_ONCE, Aws, CAPABILITIES, SWEEP,
@@ -110,7 +109,7 @@ impl Aws {
     }
 
     /// Price at launch, as far as it is known without a call.
-    pub(crate) fn known_price(&self, region: &Region, instance: &Instance) -> Option<Decimal> {
+    pub(crate) fn known_price(&self, region: &Region, instance: &Instance) -> Option<Usd> {
         if map::is_spot(instance) {
             self.catalogue.known_launch(instance.instance_id()?)
         } else {

@@ -19,7 +19,7 @@ use aws_sdk_ec2::types::{
 };
 use jiff::Timestamp;
 use skyward_core::{
-    Mark, Market, Order, ProviderMachine, ProviderPhase,
+    Mark, Market, Order, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, FailureKind, Rental},
 };
 use skyward_provider_kit::{
@@ -256,10 +256,7 @@ pub fn fleet(
     subnets: &[&Subnet],
 ) -> Fleet {
     let spot = order.market == Market::Spot;
-    let price = order
-        .max_hourly_cost
-        .filter(|_| spot)
-        .map(|price| price.normalize().to_string());
+    let price = order.max_hourly_cost.filter(|_| spot).map(Usd::exact);
     let overrides = subnets
         .iter()
         .map(|subnet| {

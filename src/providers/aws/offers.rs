@@ -6,8 +6,8 @@ use aws_sdk_ec2::types::{
     ArchitectureType, GpuDeviceMemoryInfo, InferenceDeviceMemoryInfo, InstanceTypeInfo,
     NeuronDeviceMemoryInfo, UsageClassType,
 };
-use rust_decimal::Decimal;
 use skyward_core::{
+    Usd,
     accelerator::{self, FormFactor},
     offer::{Accelerators, Architecture, Availability, Offer},
 };
@@ -50,9 +50,9 @@ pub struct Kind {
 }
 
 /// On-demand prices by type.
-pub type Prices = BTreeMap<String, Decimal>;
+pub type Prices = BTreeMap<String, Usd>;
 /// Spot prices by type and zone.
-pub type SpotPrices = BTreeMap<String, BTreeMap<String, Decimal>>;
+pub type SpotPrices = BTreeMap<String, BTreeMap<String, Usd>>;
 /// Zones that carry a type.
 pub type Zones = BTreeMap<String, BTreeSet<String>>;
 

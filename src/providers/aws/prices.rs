@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use skyward_core::{ErrorKind, ProviderError};
+use skyward_core::{ErrorKind, ProviderError, Usd};
 
 /// Name of the call.
 pub const OPERATION: &str = "read the price list";
@@ -95,18 +94,18 @@ struct Dimension {
 }
 
 /// Type and price in USD per hour of one entry of the list.
-pub fn price(entry: &str) -> Option<(String, Decimal)> {
+pub fn price(entry: &str) -> Option<(String, Usd)> {
     let product: Product = serde_json::from_str(entry).ok()?;
     let price = product
         .terms
         .on_demand
         .values()
         .flat_map(|term| term.price_dimensions.values())
-        .filter_map(|dimension| dimension.price_per_unit.get("USD")?.parse::<Decimal>().ok())
-        .filter(|price| *price > Decimal::ZERO)
+        .filter_map(|dimension| dimension.price_per_unit.get("USD")?.parse::<Usd>().ok())
+        .filter(|price| *price > Usd::ZERO)
         .min()?;
     let name = product.product.attributes.instance_type;
-    (!name.is_empty()).then(|| (name, price.normalize()))
+    (!name.is_empty()).then(|| (name, price))
 }
 
 /// The error of a page that leads to itself: the list is incomplete.

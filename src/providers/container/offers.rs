@@ -4,9 +4,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
-use rust_decimal::Decimal;
 use skyward_core::{
-    accelerator,
+    Usd, accelerator,
     offer::{Accelerators, Architecture, Availability, Offer},
 };
 
@@ -166,7 +165,7 @@ fn offer(group: &Group, seen: &Seen) -> Option<Offer> {
         memory_gb: (group.memory_gib << 30) as f64 / 1e9,
         disk_gb: None,
         architecture,
-        on_demand: Some(Decimal::ZERO),
+        on_demand: Some(Usd::ZERO),
         spot: None,
         availability: if seen.available {
             Availability::Yes

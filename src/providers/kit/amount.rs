@@ -4,11 +4,19 @@
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, de::Error as _};
+use skyward_core::Usd;
 
 /// An amount of money or of anything else, written as a number or as a text. It is read
 /// from its digits, never through a float's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(pub Decimal);
+
+impl Amount {
+    /// The amount of a cloud that bills in USD.
+    pub fn usd(self) -> Usd {
+        self.0.into()
+    }
+}
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -22,24 +30,14 @@ impl<'de> Deserialize<'de> for Amount {
             Written::Number(number) => number.to_string(),
             Written::Text(text) => text,
         };
-        decimal(&text)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom("not an amount"))
+        let digits = text.trim().parse().map(Self);
+        digits.map_err(|_| D::Error::custom("not an amount"))
     }
-}
-
-/// A decimal from its digits, also in scientific notation.
-pub fn decimal(text: &str) -> Option<Decimal> {
-    let text = text.trim();
-    text.parse()
-        .or_else(|_| Decimal::from_scientific(text))
-        .ok()
-        .map(|amount: Decimal| amount.normalize())
 }
 
 /// What a bid is multiplied by, as settings have it.
 pub fn factor(written: Option<f64>) -> Option<Decimal> {
-    decimal(&written?.to_string())
+    written?.to_string().parse().ok()
 }
 
 /// A moment as clouds write it; `None` for what is none.
@@ -52,17 +50,13 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    fn dec(text: &str) -> Decimal {
-        decimal(text).expect("a number")
-    }
-
     #[rstest]
-    #[case("0.69", dec("0.69"))]
-    #[case("\"3.170\"", dec("3.17"))]
-    #[case("1e-3", dec("0.001"))]
-    #[case("2", dec("2"))]
-    fn amounts_are_read_from_numbers_and_texts(#[case] json: &str, #[case] expected: Decimal) {
-        assert_eq!(serde_json::from_str::<Amount>(json).unwrap(), Amount(expected));
+    #[case("0.69", Usd::cents(69))]
+    #[case("\" 3.170\"", Usd::cents(317))]
+    #[case("1e-3", Usd::new(1, 3))]
+    #[case("2", Usd::from(2))]
+    fn amounts_are_read_from_numbers_and_texts(#[case] json: &str, #[case] expected: Usd) {
+        assert_eq!(serde_json::from_str::<Amount>(json).unwrap().usd(), expected);
     }
 
     #[test]

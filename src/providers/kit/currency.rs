@@ -8,12 +8,13 @@
 //! (`controller/planner/pool/choice`).
 
 use jiff::civil::Date;
-use rust_decimal::Decimal;
+use rust_decimal::{Decimal, RoundingStrategy::ToPositiveInfinity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use skyward_api::Amount;
+use skyward_api::Amount as Rate;
+use skyward_core::Usd;
 
-use crate::decimal;
+use crate::Amount;
 
 /// What one unit of the cloud's currency costs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,7 +22,7 @@ use crate::decimal;
 pub struct ExchangeRate {
     /// In USD, as a decimal such as `"1.08"`.
     #[schemars(with = "String", regex(pattern = r"^[0-9]{1,6}(\.[0-9]{1,8})?$"))]
-    pub usd: Amount,
+    pub usd: Rate,
     /// The day of the rate, such as `2026-11-01`.
     #[schemars(with = "String", regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub as_of: Date,
@@ -30,11 +31,10 @@ pub struct ExchangeRate {
 impl ExchangeRate {
     /// An amount of the cloud's currency in USD, rounded up to a millionth: a price that is
     /// compared with a ceiling is never below the billed one. `None` with a rate of zero.
-    pub fn in_usd(&self, amount: Decimal) -> Option<Decimal> {
-        let rate = decimal(&self.usd).filter(|rate| !rate.is_zero())?;
-        let usd = amount.checked_mul(rate)?;
-        let away = rust_decimal::RoundingStrategy::ToPositiveInfinity;
-        Some(usd.round_dp_with_strategy(6, away).normalize())
+    pub fn in_usd(&self, amount: Amount) -> Option<Usd> {
+        let rate = self.usd.parse().ok().filter(|rate: &Decimal| !rate.is_zero())?;
+        let usd = amount.0.checked_mul(rate)?;
+        Some(usd.round_dp_with_strategy(6, ToPositiveInfinity).into())
     }
 }
 
@@ -62,8 +62,8 @@ mod tests {
         #[case] amount: &str,
         #[case] expected: Option<&str>,
     ) {
-        let found = rate(usd, "2026-11-01").in_usd(decimal(amount).unwrap());
-        assert_eq!(found, expected.and_then(decimal));
+        let found = rate(usd, "2026-11-01").in_usd(Amount(amount.parse().unwrap()));
+        assert_eq!(found, expected.map(|usd| usd.parse().unwrap()));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub mod marks;
 pub mod shared;
 pub mod text;
 
-pub use amount::{Amount, decimal, factor, time};
+pub use amount::{Amount, factor, time};
 pub use cache::Cache;
 pub use kind::{Cloud, Connected, Kind};
 pub use text::{chain, cut, digest, dns_label, mentions, quoted, said, same_key, says};

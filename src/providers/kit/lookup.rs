@@ -9,13 +9,12 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::future::try_join_all;
-use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, order::Owner,
+    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, order::Owner,
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -300,7 +299,7 @@ impl<S: Service> Provider for LookUp<S> {
 
 /// What is ordered, from that with its price now. Refuses an order for what left the catalogue since
 /// the offer was read, or whose price has risen above the recorded ceiling.
-pub fn affordable<T>(cloud: &str, sold: Option<(T, Decimal)>, order: &Order) -> Result<T, ProviderError> {
+pub fn affordable<T>(cloud: &str, sold: Option<(T, Usd)>, order: &Order) -> Result<T, ProviderError> {
     let Some((ordered, price)) = sold else {
         return Err(no_capacity(format!(
             "{cloud} sells no {} any more",
@@ -309,7 +308,9 @@ pub fn affordable<T>(cloud: &str, sold: Option<(T, Decimal)>, order: &Order) -> 
     };
     match order.max_hourly_cost {
         Some(ceiling) if price > ceiling => Err(no_capacity(format!(
-            "its price is {price} USD/h now, above the {ceiling} that was recorded"
+            "its price is {} USD/h now, above the {} that was recorded",
+            price.exact(),
+            ceiling.exact()
         ))),
         _ => Ok(ordered),
     }

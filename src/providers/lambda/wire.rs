@@ -1,8 +1,8 @@
 //! The parts of Lambda's JSON that we read. New fields are ignored, and fields that may be missing
 //! are optional.
 
-use rust_decimal::Decimal;
 use serde::Deserialize;
+use skyward_core::Usd;
 use skyward_provider_kit::marks::Tag;
 
 /// A machine.
@@ -57,8 +57,8 @@ pub struct InstanceType {
 
 impl InstanceType {
     /// Price in USD per hour.
-    pub fn price(&self) -> Decimal {
-        Decimal::new(self.price_cents_per_hour, 2).normalize()
+    pub fn price(&self) -> Usd {
+        Usd::cents(self.price_cents_per_hour)
     }
 }
 

@@ -6,10 +6,10 @@ use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::shared::{Disk, whole_gb};
 use skyward_core::{
-    ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase,
+    ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, FailureKind, Rental},
 };
-use skyward_provider_kit::{boot::base64, cut, lookup::Listed, time};
+use skyward_provider_kit::{Amount, boot::base64, cut, lookup::Listed, time};
 
 use super::{
     config::Settings,
@@ -34,7 +34,7 @@ pub struct Found {
     /// Where it may stand; all when empty.
     pub data_centers: Vec<String>,
     /// Bid for each GPU.
-    pub bid: Option<Decimal>,
+    pub bid: Option<Usd>,
 }
 
 /// Environment of a machine.
@@ -188,8 +188,8 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
         "ports": settings.ports().join(","),
         "env": env,
         "startSsh": true,
-        // GraphQL's Float; the bid itself was computed as a decimal.
-        "bidPerGpu": found.bid.and_then(|bid| bid.to_string().parse::<f64>().ok()),
+        // GraphQL's Float.
+        "bidPerGpu": found.bid.map(Usd::to_f64),
     });
     if let Some((_, path)) = settings.volume() {
         input["volumeMountPath"] = path.into();
@@ -219,13 +219,12 @@ pub fn input(order: &Order, settings: &Settings, found: &Found) -> Result<Value,
 
 /// The bid for each GPU: the lowest that wins times the multiplier, but not above the
 /// ceiling. `None` when even the lowest is above it.
-pub fn bid(lowest: Decimal, multiplier: Decimal, count: u32, ceiling: Option<Decimal>) -> Option<Decimal> {
+pub fn bid(lowest: Usd, multiplier: Decimal, count: u32, ceiling: Option<Usd>) -> Option<Usd> {
     let wanted = (lowest * multiplier).round_dp(4);
     let Some(ceiling) = ceiling else {
         return Some(wanted);
     };
-    let most = (ceiling / Decimal::from(count.max(1)))
-        .round_dp_with_strategy(4, rust_decimal::RoundingStrategy::ToZero);
+    let most = (ceiling / count.max(1)).trunc_dp(4);
     (most >= lowest).then(|| wanted.min(most))
 }
 
@@ -258,7 +257,7 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
         rental: Rental {
             region: pod.data_center_id.clone(),
             // A stopped pod shows 0, while its disks are still billed.
-            hourly_price: pod.cost.map(|cost| cost.0).filter(|cost| !cost.is_zero()),
+            hourly_price: pod.cost.map(Amount::usd).filter(|cost| !cost.is_zero()),
             // Its start changes whenever it is resumed; it is billed since its creation.
             billed_since: time(pod.created_at.as_deref()).or_else(|| time(pod.started_at.as_deref())),
             reclaim_at: None,

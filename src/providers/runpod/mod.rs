@@ -17,10 +17,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, ErrorKind, Market, Offer, Order, ProviderError, ProviderMachine,
+    Usd,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Kind as _,
+    Amount, Kind as _,
     http::{Answer, Batched, Rest},
     lookup::{self, PRICE_AGE, Service},
 };
@@ -166,7 +167,7 @@ impl RunPod {
     }
 
     /// What a machine costs on demand by the hour, where the catalogue says so.
-    async fn price(&self, kind: &Kind) -> Result<Option<rust_decimal::Decimal>, ProviderError> {
+    async fn price(&self, kind: &Kind) -> Result<Option<Usd>, ProviderError> {
         match kind {
             Kind::Gpu { id, count, cloud } => {
                 let look = || self.client.gpus(cloud.as_str(), 1);
@@ -185,12 +186,7 @@ impl RunPod {
     }
 
     /// The bid for each GPU of an order.
-    async fn bid(
-        &self,
-        order: &Order,
-        kind: &Kind,
-        settings: &Settings,
-    ) -> Result<rust_decimal::Decimal, ProviderError> {
+    async fn bid(&self, order: &Order, kind: &Kind, settings: &Settings) -> Result<Usd, ProviderError> {
         let none =
             |message: String| ProviderError::new(ErrorKind::NoCapacity, "create the spot pod", message);
         let Kind::Gpu { id, count, cloud } = kind else {
@@ -202,12 +198,13 @@ impl RunPod {
             .bid(id, *count, secure)
             .await?
             .and_then(|gpu| gpu.lowest_price?.minimum_bid)
-            .filter(|lowest| !lowest.0.is_zero())
-            .ok_or_else(|| none(format!("RunPod has no {kind} on the spot market now")))?
-            .0;
+            .map(Amount::usd)
+            .filter(|lowest| !lowest.is_zero())
+            .ok_or_else(|| none(format!("RunPod has no {kind} on the spot market now")))?;
         map::bid(lowest, settings.bid_multiplier(), *count, order.max_hourly_cost).ok_or_else(|| {
             none(format!(
-                "bids begin at {lowest} USD/h for each GPU now, above the price that was recorded"
+                "bids begin at {} USD/h for each GPU now, above the price that was recorded",
+                lowest.exact()
             ))
         })
     }

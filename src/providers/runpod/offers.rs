@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rust_decimal::Decimal;
 use skyward_core::{
-    accelerator,
+    Usd, accelerator,
     offer::{Accelerators, Architecture, Availability, Offer},
 };
-use skyward_provider_kit::dns_label;
+use skyward_provider_kit::{Amount, dns_label};
 
 use super::{
     config::Settings,
@@ -84,24 +83,24 @@ pub fn gpus(cloud: Cloud, catalogue: &Catalogue, centers: &[DataCenter], setting
 }
 
 /// What one GPU costs by the hour in a cloud, where it is sold there.
-fn price_of_one(gpu: &Gpu, cloud: Cloud) -> Option<Decimal> {
+fn price_of_one(gpu: &Gpu, cloud: Cloud) -> Option<Usd> {
     let (sold, price) = match cloud {
-        Cloud::Community => (gpu.community, gpu.price.community.0),
-        Cloud::Secure | Cloud::Networked => (gpu.secure, gpu.price.secure.0),
+        Cloud::Community => (gpu.community, gpu.price.community.usd()),
+        Cloud::Secure | Cloud::Networked => (gpu.secure, gpu.price.secure.usd()),
     };
     (sold && !price.is_zero()).then_some(price)
 }
 
 /// What so many GPUs of a kind cost by the hour in a cloud, where they are sold there.
-pub fn price_of_gpus(gpus: &[Gpu], id: &str, count: u32, cloud: Cloud) -> Option<Decimal> {
+pub fn price_of_gpus(gpus: &[Gpu], id: &str, count: u32, cloud: Cloud) -> Option<Usd> {
     let gpu = gpus.iter().find(|gpu| gpu.id == id)?;
-    Some((price_of_one(gpu, cloud)? * Decimal::from(count)).normalize())
+    Some(price_of_one(gpu, cloud)? * count)
 }
 
 /// What so many vCPUs of a flavour cost by the hour, where it is sold.
-pub fn price_of_cpus(flavours: &[Cpu], flavour: &str, vcpus: u32) -> Option<Decimal> {
+pub fn price_of_cpus(flavours: &[Cpu], flavour: &str, vcpus: u32) -> Option<Usd> {
     let cpu = flavours.iter().find(|cpu| cpu.id == flavour)?;
-    Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize())
+    Some(cpu.price.secure_per_vcpu.usd() * vcpus)
 }
 
 /// Whether a machine with so many is in stock in a data center that will do.
@@ -130,7 +129,7 @@ fn stock(catalogue: &Catalogue, id: &str, count: u32, center: &dyn Fn(&str) -> b
 /// The terms of one GPU, for all numbers of it.
 struct Terms<'a> {
     gpu: &'a Gpu,
-    price: Decimal,
+    price: Usd,
     spot: Option<&'a GpuType>,
 }
 
@@ -147,7 +146,6 @@ impl Terms<'_> {
             .spot
             .and_then(|spot| spot.lowest_price.clone())
             .unwrap_or_default();
-        let times = Decimal::from(count);
         Offer {
             id: dns_label(&kind.to_string()),
             instance_type: kind.to_string(),
@@ -163,12 +161,13 @@ impl Terms<'_> {
             memory_gb: lowest.min_memory.unwrap_or_default() * f64::from(count),
             disk_gb: None,
             architecture: Architecture::Amd64,
-            on_demand: Some((self.price * times).normalize()),
+            on_demand: Some(self.price * count),
             // The bid is the price. The global network is not for spot machines.
             spot: lowest
                 .minimum_bid
-                .filter(|bid| !connected && !bid.0.is_zero())
-                .map(|bid| ((bid.0 * settings.bid_multiplier()).round_dp(4) * times).normalize()),
+                .map(Amount::usd)
+                .filter(|bid| !connected && !bid.is_zero())
+                .map(|bid| (bid * settings.bid_multiplier()).round_dp(4) * count),
             availability,
             connected,
             rate_as_of: None,
@@ -197,7 +196,7 @@ pub fn cpus(flavours: &[Cpu], settings: &Settings) -> Vec<Offer> {
                 // RunPod refuses larger disks.
                 disk_gb: Some(f64::from(CPU_DISK_GB)),
                 architecture: Architecture::Amd64,
-                on_demand: Some((cpu.price.secure_per_vcpu.0 * Decimal::from(vcpus)).normalize()),
+                on_demand: Some(cpu.price.secure_per_vcpu.usd() * vcpus),
                 spot: None,
                 availability: match cpu.availability.as_deref() {
                     Some("NONE") => Availability::No,

@@ -1,15 +1,14 @@
 //! An order becomes a request to Vast.ai, an instance becomes a machine. Pure.
 
 use jiff::{SignedDuration, Timestamp};
-use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::shared::whole_gb;
 use skyward_core::{
-    Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
+    Mark, Order, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, FailureKind, Rental},
 };
 use skyward_provider_kit::{
-    boot,
+    Amount, boot,
     lookup::Listed,
     marks::{self, Name},
     mentions, quoted, said,
@@ -92,7 +91,7 @@ fn network(instance: &Instance, label: &str) -> Option<u64> {
 pub fn body(
     order: &Order,
     settings: &Settings,
-    bid: Option<Decimal>,
+    bid: Option<Usd>,
     overlay: Option<&str>,
 ) -> Result<Value, ProviderError> {
     let mut body = json!({
@@ -107,8 +106,7 @@ pub fn body(
         "cancel_unavail": true,
     });
     if let Some(bid) = bid {
-        // A JSON number; the bid itself was computed as a decimal.
-        body["price"] = bid.to_string().parse::<f64>().map_or(Value::Null, Value::from);
+        body["price"] = bid.to_f64().into();
     }
     let options = order.shm_bytes.map(|bytes| format!("--shm-size={bytes}"));
     let network = overlay.map(|name| format!("-n {name}"));
@@ -181,7 +179,7 @@ pub fn machine(
                 || offers::country(instance.geolocation.as_deref()),
                 offers::cluster,
             )),
-            hourly_price: instance.dph_total.map(|price| price.0),
+            hourly_price: instance.dph_total.map(Amount::usd),
             billed_since: instance.start_date.and_then(moment),
             reclaim_at: ends_at(instance, now),
         },

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, Market, Offer, Order, ProviderError,
-    ProviderMachine, ProviderPhase,
+    ProviderMachine, ProviderPhase, Usd,
     error::ErrorClass,
     machine::FailureKind,
     provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
@@ -229,7 +229,7 @@ impl VastAi {
         order: &Order,
         group: &Group,
         settings: &Settings,
-    ) -> Result<Vec<(Ask, Option<rust_decimal::Decimal>)>, ProviderError> {
+    ) -> Result<Vec<(Ask, Option<Usd>)>, ProviderError> {
         let disk = map::disk_gb(order, settings);
         let query = offers::query_of(group, order.market, settings, disk);
         let multiplier = settings.bid_multiplier();
@@ -274,7 +274,7 @@ impl VastAi {
 fn nobody(order: &Order, disk: u32) -> String {
     let most = order
         .max_hourly_cost
-        .map(|most| format!(" for at most {} USD/h", most.normalize()))
+        .map(|most| format!(" for at most {} USD/h", most.exact()))
         .unwrap_or_default();
     format!(
         "nobody rents out {} with {disk} GB of disk{most} now",

@@ -9,7 +9,7 @@ use std::{
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
 use skyward_core::{
-    accelerator,
+    Usd, accelerator,
     offer::{Accelerators, Architecture, Availability, Market, Offer},
 };
 use skyward_provider_kit::dns_label;
@@ -267,36 +267,36 @@ pub fn memory_gb(ask: &Ask) -> f64 {
 }
 
 /// Price of the disk in the query.
-fn storage(ask: &Ask) -> Decimal {
+fn storage(ask: &Ask) -> Usd {
     match (ask.dph_total, ask.dph_base) {
-        (Some(total), Some(base)) => (total.0 - base.0).max(Decimal::ZERO),
-        _ => Decimal::ZERO,
+        (Some(total), Some(base)) => (total.usd() - base.usd()).max(Usd::ZERO),
+        _ => Usd::ZERO,
     }
 }
 
 /// Price of an ask per hour, with its disk.
-pub fn price(ask: &Ask, market: Market, multiplier: Decimal) -> Option<Decimal> {
+pub fn price(ask: &Ask, market: Market, multiplier: Decimal) -> Option<Usd> {
     let price = match market {
-        Market::OnDemand => ask.dph_total?.0,
-        Market::Spot => bid(ask.min_bid?.0, multiplier, None)? + storage(ask),
+        Market::OnDemand => ask.dph_total?.usd(),
+        Market::Spot => bid(ask.min_bid?.usd(), multiplier, None)? + storage(ask),
     };
-    (price > Decimal::ZERO).then(|| price.round_dp(6).normalize())
+    (price > Usd::ZERO).then(|| price.round_dp(6))
 }
 
 /// The bid for a machine: the lowest that wins times the multiplier, but not above the
 /// ceiling, from which the disk is already taken. `None` when even the lowest is.
-pub fn bid(lowest: Decimal, multiplier: Decimal, most: Option<Decimal>) -> Option<Decimal> {
+pub fn bid(lowest: Usd, multiplier: Decimal, most: Option<Usd>) -> Option<Usd> {
     // The API's own bounds.
-    let (least, highest) = (Decimal::new(1, 3), Decimal::from(128));
+    let (least, highest) = (Usd::new(1, 3), Usd::from(128));
     let wanted = (lowest * multiplier).round_dp(4).clamp(least, highest);
     let most = most.unwrap_or(highest);
     (most >= lowest && lowest <= highest).then(|| wanted.min(most))
 }
 
 /// The bid for an ask whose whole price may not be above the recorded one.
-pub fn bid_for(ask: &Ask, multiplier: Decimal, ceiling: Option<Decimal>) -> Option<Decimal> {
+pub fn bid_for(ask: &Ask, multiplier: Decimal, ceiling: Option<Usd>) -> Option<Usd> {
     bid(
-        ask.min_bid?.0,
+        ask.min_bid?.usd(),
         multiplier,
         ceiling.map(|ceiling| ceiling - storage(ask)),
     )
@@ -305,8 +305,8 @@ pub fn bid_for(ask: &Ask, multiplier: Decimal, ceiling: Option<Decimal>) -> Opti
 /// Facts about a group: the least of all its asks, which holds for each.
 #[derive(Default)]
 struct Seen {
-    on_demand: Option<Decimal>,
-    spot: Option<Decimal>,
+    on_demand: Option<Usd>,
+    spot: Option<Usd>,
     vcpus: Option<f64>,
     memory_gb: Option<f64>,
     gpu_mib: Option<f64>,
@@ -316,7 +316,7 @@ struct Seen {
 impl Seen {
     /// A Pool that wants one machine takes the cheapest; a Pool that wants a `whole` network must
     /// be able to pay for each.
-    fn count(&mut self, ask: &Ask, market: Market, price: Decimal, whole: bool) {
+    fn count(&mut self, ask: &Ask, market: Market, price: Usd, whole: bool) {
         let slot = match market {
             Market::OnDemand => &mut self.on_demand,
             Market::Spot => &mut self.spot,

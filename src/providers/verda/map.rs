@@ -7,7 +7,7 @@ use skyward_core::{
     machine::{Endpoint, FailureKind, Rental},
 };
 use skyward_provider_kit::{
-    cut,
+    Amount, cut,
     lookup::Listed,
     marks::{self, Tags},
     time,
@@ -116,7 +116,7 @@ pub fn machine(instance: &Instance) -> Option<ProviderMachine> {
         host_key: None,
         rental: Rental {
             region: instance.location.clone(),
-            hourly_price: instance.price_per_hour.map(|amount| amount.0),
+            hourly_price: instance.price_per_hour.map(Amount::usd),
             billed_since: time(instance.created_at.as_deref()),
             reclaim_at: None,
         },

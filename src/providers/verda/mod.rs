@@ -111,8 +111,8 @@ impl Verda {
             .find(|kind| kind.instance_type == order.instance_type);
         let sold = kind.and_then(|kind| {
             let price = match order.market {
-                Market::OnDemand => kind.price_per_hour.0,
-                Market::Spot => kind.spot_price?.0,
+                Market::OnDemand => kind.price_per_hour.usd(),
+                Market::Spot => kind.spot_price?.usd(),
             };
             // 0 means that the type has no price on this market.
             (!price.is_zero()).then(|| (kind.clone(), price))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use skyward_core::offer::Offer;
-use skyward_provider_kit::hardware;
+use skyward_provider_kit::{Amount, hardware};
 
 use super::wire::{Availability as Stock, InstanceType, Location};
 
@@ -74,10 +74,10 @@ fn offer(kind: &InstanceType, id: String, location: &str, on_demand: bool, spot:
         vcpus: kind.cpu.number_of_cores,
         memory_gb: kind.memory.size_in_gigabytes,
         disk_gb: None,
-        on_demand: (on_demand || none).then_some(kind.price_per_hour.0),
+        on_demand: (on_demand || none).then_some(kind.price_per_hour.usd()),
         spot: kind
             .spot_price
-            .map(|price| price.0)
+            .map(Amount::usd)
             .filter(|price| (spot || none) && !price.is_zero()),
         availability: (!none).into(),
         connected: true,

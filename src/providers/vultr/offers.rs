@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rust_decimal::{Decimal, prelude::ToPrimitive as _};
+use rust_decimal::prelude::ToPrimitive as _;
 use skyward_core::{
-    accelerator,
+    Usd, accelerator,
     offer::{Accelerators, Offer},
 };
-use skyward_provider_kit::hardware::{self, GB_IN_GIB};
+use skyward_provider_kit::{
+    Amount,
+    hardware::{self, GB_IN_GIB},
+};
 
 use super::{
     config::{Mode, Settings},
@@ -49,11 +52,11 @@ fn offer(plan: &Plan, region: &str, stock: &Stock, settings: &Settings) -> Offer
 
 /// Price in USD per hour. Where a plan has only that of a month: a month is billed as at most 730
 /// hours of a machine with GPUs and 672 hours of any other server. 0 means no price.
-pub fn price(plan: &Plan) -> Option<Decimal> {
+pub fn price(plan: &Plan) -> Option<Usd> {
     let hours = if plan.mode == Mode::Cloud { 730 } else { 672 };
-    let monthly = || (plan.monthly_cost.0 / Decimal::from(hours)).round_dp(4);
-    let price = plan.hourly_cost.map_or_else(monthly, |cost| cost.0);
-    Some(price.normalize()).filter(|price| !price.is_zero())
+    let monthly = || (plan.monthly_cost.usd() / hours).round_dp(4);
+    let price = plan.hourly_cost.map_or_else(monthly, Amount::usd);
+    (!price.is_zero()).then_some(price)
 }
 
 /// The GPUs of a plan; parts of one have their part of its memory. Bare metal may name them in the

@@ -1,8 +1,8 @@
 //! The parts of Vultr's JSON that we read. New fields are ignored, and fields that may be missing
 //! are optional. Virtual machines and bare metal have nearly the same fields.
 
-use rust_decimal::Decimal;
 use serde::Deserialize;
+use skyward_core::Usd;
 use skyward_provider_kit::Amount;
 
 use super::config::Mode;
@@ -15,7 +15,7 @@ pub struct Instance {
     pub mode: Mode,
     /// Price of its plan in USD per hour, where that is known; no field of Vultr's.
     #[serde(skip)]
-    pub price: Option<Decimal>,
+    pub price: Option<Usd>,
     /// Its id.
     pub id: String,
     /// Where it is in its life.

@@ -6,10 +6,10 @@ use anyhow::{Context as _, ensure};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, ResourceExt as _};
-use rust_decimal::Decimal;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use skyward_api::{Machine, Pool, ProviderStatus, Task, TaskPhase};
+use skyward_core::Usd;
 use skyward_testkit::{OPERATOR_NAMESPACE, PATIENCE, Result, Space};
 use tokio::time::{Instant, sleep};
 
@@ -59,10 +59,6 @@ async fn apply_sample(story: &Story) -> Result {
         "the sample has {kinds:?}"
     );
     Ok(())
-}
-
-fn decimal(text: &str) -> Decimal {
-    text.parse().unwrap_or_default()
 }
 
 /// Seconds between two looks at a machine that ends, including their time on a busy machine.
@@ -117,30 +113,33 @@ async fn sample_story(cloud: &'static str) -> Result {
     let bill = story
         .customer
         .sim
-        .meter(|meter| meter.bill(&story.customer.account));
+        .meter(|meter| Usd::from(meter.bill(&story.customer.account)));
     let settled = provider(&story.space, cloud)
         .await?
         .status
         .unwrap_or_default()
         .cost
         .unwrap_or_default();
-    let ledger = decimal(&settled.settled);
+    let ledger = Usd::or_zero(&settled.settled);
     let (hourly, unseen) = story.customer.sim.world(|world| {
         let ours: Vec<_> = world.machines_of(&story.customer.account).collect();
         let billed = ours.iter().flat_map(|machine| machine.tab.spans());
         let end = billed.filter_map(|span| span.to).max();
         let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
-        (ours.iter().map(|machine| machine.price).sum::<Decimal>(), unseen)
+        let hourly: Usd = ours.iter().map(|machine| Usd::from(machine.price)).sum();
+        (hourly, unseen)
     });
     let step = match cloud {
         "lambda" | "vastai" => 60,
         "vultr" => 3600,
         _ => 0,
     };
-    let seconds = (ledger - bill).abs() * Decimal::from(3600) / hourly;
+    let most = LOOK + step + unseen;
     ensure!(
-        seconds <= Decimal::from(LOOK + step + unseen),
-        "the ledger says {ledger}, the bill {bill}: {seconds} s apart, and it was seen {unseen} s after its end"
+        (ledger - bill).abs() * 3600 <= hourly * most,
+        "the ledger says {}, the bill {}: more than {most} s of {hourly} USD per hour apart, and it was seen {unseen} s after its end",
+        ledger.exact(),
+        bill.exact()
     );
     // Events outlive their Pool, and come a moment later.
     let events: Api<Event> = story.space.api();
@@ -257,7 +256,7 @@ async fn reclaim_story(cloud: &'static str) -> Result {
     let pool: Pool = story.space.api::<Pool>().get("p").await?;
     let cost = pool.status.and_then(|status| status.cost).unwrap_or_default();
     ensure!(
-        decimal(&cost.spot) > Decimal::ZERO && decimal(&cost.on_demand).is_zero(),
+        Usd::or_zero(&cost.spot) > Usd::ZERO && Usd::or_zero(&cost.on_demand).is_zero(),
         "{cost:?}"
     );
     story.space.api::<Task>().delete("t", &Default::default()).await?;

@@ -2,9 +2,9 @@
 
 use anyhow::ensure;
 use kube::ResourceExt as _;
-use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{Pool, Task, TaskPhase};
+use skyward_core::Usd;
 use skyward_testkit::{PATIENCE, Result, Space};
 
 use crate::story;
@@ -39,8 +39,8 @@ async fn a_spent_budget_and_a_spent_month_end_what_they_say_and_raised_it_goes_o
     let account = &customer.account;
     let soon = customer
         .sim
-        .meter(|meter| meter.bill(account) + meter.hourly(account) / Decimal::from(120));
-    let budget = soon.round_dp(4).normalize().to_string();
+        .meter(|meter| Usd::from(meter.bill(account)) + Usd::from(meter.hourly(account)) / 120);
+    let budget = soon.to_string();
     let month = json!({"limits": {"monthlyCost": "0.003"}});
     patch(space, "provider.skyward.dev", &name, month).await?;
     let most = json!({"budget": {"maxTotalCost": budget}});

@@ -22,10 +22,10 @@ use std::{
 
 use jiff::{Timestamp, tz::TimeZone};
 use kube_core::ResourceExt;
-use rust_decimal::Decimal;
 use skyward_api::{Machine, provider::ProviderCost};
+use skyward_core::Usd;
 
-use crate::money::{Cost, Tariff, billed_since, billed_until, exact, shown, usd_or_zero};
+use crate::money::{Cost, Tariff, billed_since, billed_until};
 
 /// Makes pseudonyms of namespaces, for objects that other tenants read.
 pub trait Pseudonyms: fmt::Debug + Send + Sync {
@@ -57,8 +57,8 @@ pub fn settle(
     cost.counted.retain(|uid| there.contains(uid));
     let mut ledger = Ledger::of(&cost, pseudonyms);
     let mut settled = settled(&cost);
-    let mut this_month = usd_or_zero(&cost.settled_this_month);
-    let mut hourly = Decimal::ZERO;
+    let mut this_month = Usd::or_zero(&cost.settled_this_month);
+    let mut hourly = Usd::ZERO;
     for machine in machines {
         let Some(uid) = machine.uid() else { continue };
         let Some(since) = billed_since(machine) else {
@@ -69,7 +69,7 @@ pub fn settle(
             hourly += tariff.hourly;
         } else if !cost.counted.contains(&uid) {
             let whole = tariff.cost(since, billed_until(machine).unwrap_or(now));
-            settled = settled + whole;
+            settled += whole;
             let in_month = in_this_month(machine, now);
             this_month += in_month;
             let namespace = machine.namespace().unwrap_or_default();
@@ -80,33 +80,33 @@ pub fn settle(
     if old.is_none() && hourly.is_zero() && settled.total().is_zero() {
         return None;
     }
-    cost.hourly = shown(hourly);
-    cost.settled = exact(settled.total());
-    cost.spot = exact(settled.spot);
-    cost.on_demand = exact(settled.on_demand);
-    cost.settled_this_month = exact(this_month);
-    cost.savings_vs_on_demand = exact(settled.savings);
+    cost.hourly = hourly.to_string();
+    cost.settled = settled.total().exact();
+    cost.spot = settled.spot.exact();
+    cost.on_demand = settled.on_demand.exact();
+    cost.settled_this_month = this_month.exact();
+    cost.savings_vs_on_demand = settled.savings.exact();
     ledger.write(&mut cost);
     Some(cost)
 }
 
 /// What machines that are gone cost, by market.
 pub fn settled(cost: &ProviderCost) -> Cost {
-    let spot = usd_or_zero(&cost.spot);
+    let spot = Usd::or_zero(&cost.spot);
     Cost {
         spot,
         // Includes spending that was settled before markets were told apart.
-        on_demand: usd_or_zero(&cost.settled) - spot,
-        savings: usd_or_zero(&cost.savings_vs_on_demand),
+        on_demand: Usd::or_zero(&cost.settled) - spot,
+        savings: Usd::or_zero(&cost.savings_vs_on_demand),
     }
 }
 
 /// The month's spending by namespace, within bounds.
 struct Ledger {
     /// By the namespace's pseudonym.
-    kept: BTreeMap<String, Decimal>,
+    kept: BTreeMap<String, Usd>,
     /// Most that a namespace without a counter may have spent.
-    elsewhere: Decimal,
+    elsewhere: Usd,
 }
 
 impl Ledger {
@@ -114,13 +114,13 @@ impl Ledger {
         let kept = cost.settled_this_month_by_namespace.iter();
         Self {
             kept: kept
-                .map(|(name, amount)| (pseudonym(name, pseudonyms), usd_or_zero(amount)))
+                .map(|(name, amount)| (pseudonym(name, pseudonyms), Usd::or_zero(amount)))
                 .collect(),
-            elsewhere: usd_or_zero(&cost.settled_this_month_elsewhere),
+            elsewhere: Usd::or_zero(&cost.settled_this_month_elsewhere),
         }
     }
 
-    fn add(&mut self, pseudonym: String, amount: Decimal) {
+    fn add(&mut self, pseudonym: String, amount: Usd) {
         if amount.is_zero() {
             return;
         }
@@ -140,11 +140,11 @@ impl Ledger {
         cost.settled_this_month_elsewhere = if self.elsewhere.is_zero() {
             String::new()
         } else {
-            exact(self.elsewhere)
+            self.elsewhere.exact()
         };
         let kept = self.kept.into_iter();
         cost.settled_this_month_by_namespace = kept
-            .map(|(namespace, amount)| (namespace, exact(amount)))
+            .map(|(namespace, amount)| (namespace, amount.exact()))
             .collect();
     }
 }
@@ -159,15 +159,15 @@ fn pseudonym(name: &str, pseudonyms: &dyn Pseudonyms) -> String {
 }
 
 /// What a machine cost in this month, in USD, until now or until it was gone.
-fn in_this_month(machine: &Machine, now: Timestamp) -> Decimal {
+fn in_this_month(machine: &Machine, now: Timestamp) -> Usd {
     let Some(since) = billed_since(machine) else {
-        return Decimal::ZERO;
+        return Usd::ZERO;
     };
     let from = since.max(month_start(now));
     let until = billed_until(machine).unwrap_or(now);
     if until <= from && from > since {
         // The machine was gone before the month began.
-        return Decimal::ZERO;
+        return Usd::ZERO;
     }
     Tariff::of(machine).cost(from, until).total()
 }
@@ -178,16 +178,16 @@ pub fn spent_this_month(
     machines: &[Arc<Machine>],
     namespace: Option<(&str, &dyn Pseudonyms)>,
     now: Timestamp,
-) -> Decimal {
+) -> Usd {
     let this_month = cost.filter(|cost| cost.month == month(now));
-    let settled = this_month.map_or(Decimal::ZERO, |cost| match namespace {
-        None => usd_or_zero(&cost.settled_this_month),
+    let settled = this_month.map_or(Usd::ZERO, |cost| match namespace {
+        None => Usd::or_zero(&cost.settled_this_month),
         Some((namespace, pseudonyms)) => {
             let kept = &cost.settled_this_month_by_namespace;
             let amount = kept
                 .get(&pseudonyms.pseudonym(namespace))
                 .or_else(|| kept.get(namespace));
-            usd_or_zero(amount.unwrap_or(&cost.settled_this_month_elsewhere))
+            Usd::or_zero(amount.unwrap_or(&cost.settled_this_month_elsewhere))
         }
     });
     let namespace = namespace.map(|(namespace, _)| namespace);
@@ -198,7 +198,7 @@ pub fn spent_this_month(
                 .uid()
                 .is_some_and(|uid| cost.is_some_and(|cost| cost.counted.contains(&uid)))
     };
-    let unsettled: Decimal = machines
+    let unsettled: Usd = machines
         .iter()
         .filter(|machine| namespace.is_none() || machine.metadata.namespace.as_deref() == namespace)
         .filter(|machine| !counted(machine))
@@ -269,10 +269,10 @@ mod tests {
         assert_eq!((first.spot.as_str(), first.on_demand.as_str()), ("0", "2"));
         assert_eq!(settle(Some(&first), &machines, &seal(), now), Some(first.clone()));
         let spent = |cost: Option<&ProviderCost>| spent_this_month(cost, &machines, None, now);
-        assert_eq!(spent(Some(&first)), Decimal::from(3));
+        assert_eq!(spent(Some(&first)), Usd::from(3));
         assert_eq!(
             spent(None),
-            Decimal::from(3),
+            Usd::from(3),
             "not settled yet, and spent all the same"
         );
         let after = settle(Some(&first), &machines[1..], &seal(), now).unwrap();
@@ -293,13 +293,13 @@ mod tests {
             "2026-11-01T00:00:00Z",
             Some("2026-12-01T00:30:00Z"),
         )];
-        assert_eq!(spent_this_month(Some(&november), &[], None, now), Decimal::ZERO);
+        assert_eq!(spent_this_month(Some(&november), &[], None, now), Usd::ZERO);
         let december = settle(Some(&november), &machines, &seal(), now).unwrap();
         assert_eq!(
             (december.month.as_str(), december.settled_this_month.as_str()),
             ("2026-12", "1")
         );
-        assert!(december.settled.parse::<Decimal>().unwrap() > Decimal::from(1_000));
+        assert!(december.settled.parse::<Usd>().unwrap() > Usd::from(1_000));
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
             let spent = |namespace| spent_this_month(cost, &machines, Some((namespace, &seal())), now);
             assert_eq!(
                 [spent("blue"), spent("red"), spent("green")],
-                [Decimal::TWO, Decimal::from(5), Decimal::ZERO]
+                [Usd::from(2), Usd::from(5), Usd::ZERO]
             );
         }
         let next_month = settle(Some(&settled), &[], &seal(), at("2026-12-01T00:00:00Z")).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         let now = at("2026-11-21T12:00:00Z");
         let of = |n: usize| format!("team-{n}");
         let mut cost = None;
-        let mut spent = BTreeMap::<String, Decimal>::new();
+        let mut spent = BTreeMap::<String, Usd>::new();
         // 1,500 namespaces, each several times, most of them little.
         for round in 0..3 {
             for n in 0..1_500 {
@@ -348,13 +348,13 @@ mod tests {
         }
         let cost = cost.unwrap();
         assert_eq!(cost.settled_this_month_by_namespace.len(), NAMESPACES);
-        let total: Decimal = spent.values().sum();
-        assert_eq!(usd_or_zero(&cost.settled_this_month), total);
-        let error = total / Decimal::from(NAMESPACES);
+        let total: Usd = spent.values().sum();
+        assert_eq!(Usd::or_zero(&cost.settled_this_month), total);
+        let error = total / NAMESPACES;
         for (namespace, spent) in &spent {
             let known = spent_this_month(Some(&cost), &[], Some((namespace, &seal())), now);
             assert!(
-                known >= *spent && known <= spent + error,
+                known >= *spent && known <= *spent + error,
                 "{namespace} spent {spent} and is known for {known}, with {error} at most between them"
             );
         }
@@ -367,7 +367,7 @@ mod tests {
         );
         assert_eq!(
             (new, december.settled_this_month_elsewhere.as_str()),
-            (Decimal::ZERO, "")
+            (Usd::ZERO, "")
         );
     }
 
@@ -411,7 +411,7 @@ mod tests {
                     spent(cost, "team-b"),
                     spent(cost, "team-c")
                 ],
-                [Decimal::from(of_a), Decimal::from(7), Decimal::ZERO]
+                [Usd::from(of_a), Usd::from(7), Usd::ZERO]
             );
         }
         let shown = serde_json::to_string(&new).unwrap();

@@ -1,8 +1,7 @@
 //! What plans may know of a Provider, its account and a namespace.
 
+use skyward_core::Usd;
 use std::collections::BTreeSet;
-
-use rust_decimal::Decimal;
 
 use super::quota::{Quota, Used};
 
@@ -25,9 +24,9 @@ pub struct ProviderFacts {
     pub used: Used,
     /// Most that it may cost in a month, and what was spent in this one, in USD; `None`
     /// without such a limit.
-    pub month: Option<(Decimal, Decimal)>,
+    pub month: Option<(Usd, Usd)>,
     /// The same for the Pool's namespace.
-    pub month_in_namespace: Option<(Decimal, Decimal)>,
+    pub month_in_namespace: Option<(Usd, Usd)>,
     /// Smallest unit of time that it bills, in seconds.
     pub billing_step_seconds: u32,
     /// Least time that it bills, in seconds.

@@ -8,20 +8,17 @@
 use std::collections::BTreeMap;
 
 use kube_core::{Selector, SelectorExt as _};
-use rust_decimal::Decimal;
 use skyward_api::{
     Amount,
     provider::{Limits as Spec, NamespaceLimits},
 };
+use skyward_core::Usd;
 
 use super::{
     facts::ProviderFacts,
     quota::{Quota, Used},
 };
-use crate::{
-    accounts::quota::QuotaEntry,
-    money::{self, shown},
-};
+use crate::accounts::quota::QuotaEntry;
 
 /// What stands for one namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,9 +26,9 @@ pub struct Standing {
     /// Machines, and USD per hour.
     pub limits: Quota,
     /// USD in a month of the whole Provider.
-    pub monthly: Option<Decimal>,
+    pub monthly: Option<Usd>,
     /// USD in a month of the namespace.
-    pub monthly_in_namespace: Option<Decimal>,
+    pub monthly_in_namespace: Option<Usd>,
 }
 
 /// The limits that stand for a namespace with these labels. A namespace whose labels are not
@@ -40,7 +37,7 @@ pub fn standing(spec: Option<&Spec>, labels: Option<&BTreeMap<String, String>>) 
     let Some(spec) = spec else {
         return Standing::default();
     };
-    let usd = |amount: Option<&Amount>| amount.and_then(|amount| money::usd(amount));
+    let usd = |amount: &Option<Amount>| amount.as_ref()?.usd();
     let fits = |own: &NamespaceLimits| match (Selector::try_from(own.selector.clone()), labels) {
         (Ok(selector), Some(labels)) => selector.matches(labels).then_some(true),
         (Ok(_), None) => None,
@@ -64,16 +61,16 @@ pub fn standing(spec: Option<&Spec>, labels: Option<&BTreeMap<String, String>>) 
         limits: Quota {
             total: spec.machines,
             in_namespace: machines,
-            hourly: usd(spec.hourly_cost.as_ref()),
+            hourly: usd(&spec.hourly_cost),
             hourly_in_namespace: own
-                .and_then(|own| usd(own.hourly_cost.as_ref()))
-                .or_else(|| usd(spec.hourly_cost_per_namespace.as_ref())),
+                .and_then(|own| usd(&own.hourly_cost))
+                .or_else(|| usd(&spec.hourly_cost_per_namespace)),
             entry,
         },
-        monthly: usd(spec.monthly_cost.as_ref()),
+        monthly: usd(&spec.monthly_cost),
         monthly_in_namespace: own
-            .and_then(|own| usd(own.monthly_cost.as_ref()))
-            .or_else(|| usd(spec.monthly_cost_per_namespace.as_ref())),
+            .and_then(|own| usd(&own.monthly_cost))
+            .or_else(|| usd(&spec.monthly_cost_per_namespace)),
     }
 }
 
@@ -95,7 +92,7 @@ pub struct Binding {
     most: String,
     used: String,
     /// USD per hour that were asked for beside what is used.
-    hourly: Decimal,
+    hourly: Usd,
     /// Whether the machine in question is counted as used already.
     with_it: bool,
     /// Whether the entry's selector can be read.
@@ -105,7 +102,7 @@ pub struct Binding {
 /// The limit that keeps out `more` machines that cost at least `hourly` USD per hour beside what
 /// is used: the one that lasts longest, and of two such the narrower one, for what the namespace
 /// returns is returned to the Provider as well.
-pub fn binding(facts: &ProviderFacts, used: Used, more: u32, hourly: Decimal) -> Option<Binding> {
+pub fn binding(facts: &ProviderFacts, used: Used, more: u32, hourly: Usd) -> Option<Binding> {
     let (limits, readable) = (
         facts.limits,
         facts.limits.entry.is_none_or(|entry| entry.readable),
@@ -114,7 +111,7 @@ pub fn binding(facts: &ProviderFacts, used: Used, more: u32, hourly: Decimal) ->
     let month = months.into_iter().find_map(|(here, month)| {
         // Spending grows every second: with its amount the status would be written at each look.
         let (most, _) = month.filter(|(most, spent)| spent >= most)?;
-        Some((Of::Month, here, shown(most), String::new()))
+        Some((Of::Month, here, most.to_string(), String::new()))
     });
     let machines = || {
         let counts = [
@@ -133,8 +130,8 @@ pub fn binding(facts: &ProviderFacts, used: Used, more: u32, hourly: Decimal) ->
         ];
         costs.into_iter().find_map(|(here, most, used)| {
             let most = most.filter(|most| used + hourly > *most)?;
-            let with_it = if more == 0 { hourly } else { Decimal::ZERO };
-            Some((Of::Hour, here, shown(most), shown(used + with_it)))
+            let with_it = if more == 0 { hourly } else { Usd::ZERO };
+            Some((Of::Hour, here, most.to_string(), (used + with_it).to_string()))
         })
     };
     let (of, here, most, used) = month.or_else(machines).or_else(hour)?;
@@ -199,7 +196,7 @@ impl Binding {
             }
             Of::Hour => format!(
                 "{of} is {most} USD per hour, {used} USD are in use{here}, and what fits costs {} USD or more",
-                shown(self.hourly)
+                self.hourly
             ),
         }
     }
@@ -252,7 +249,7 @@ mod tests {
     }
 
     fn facts(standing: Standing, spent: i64) -> ProviderFacts {
-        let month = |limit: Option<Decimal>| limit.map(|limit| (limit, Decimal::from(spent)));
+        let month = |limit: Option<Usd>| limit.map(|limit| (limit, Usd::from(spent)));
         ProviderFacts {
             limits: standing.limits,
             month: month(standing.monthly),
@@ -353,8 +350,8 @@ mod tests {
     #[test]
     fn the_month_of_the_whole_provider_binds_where_the_namespace_has_spent_less() {
         let mut facts = facts(of(limits(), Some(&[])), 9000);
-        facts.month_in_namespace = Some((900.into(), Decimal::ONE));
-        let found = binding(&facts, Used::default(), 1, Decimal::ZERO).unwrap();
+        facts.month_in_namespace = Some((900.into(), Usd::from(1)));
+        let found = binding(&facts, Used::default(), 1, Usd::ZERO).unwrap();
         assert_eq!(
             found.words("p", "n"),
             r#"limits.monthlyCost of Provider "p" is 9000 USD, and that is spent in this month (UTC)"#
@@ -375,7 +372,7 @@ mod tests {
         #[case] words: &str,
     ) {
         let facts = facts(of(limits(), Some(labels)), spent);
-        let said = binding(&facts, used, 1, Decimal::ONE).unwrap().words("p", "n");
+        let said = binding(&facts, used, 1, Usd::from(1)).unwrap().words("p", "n");
         assert!(said.starts_with(words), "{said}");
     }
 
@@ -386,7 +383,7 @@ mod tests {
             json!({ "machinesPerNamespace": 5, "namespaces": [{ "selector": unreadable, "machines": 7 }] });
         for labels in [None, Some(&[][..]), Some(&[("team", "research")][..])] {
             let facts = facts(of(spec.clone(), labels), 0);
-            let found = binding(&facts, Used::default(), 1, Decimal::ZERO).unwrap();
+            let found = binding(&facts, Used::default(), 1, Usd::ZERO).unwrap();
             let said = found.words("p", "n");
             assert!(
                 said.starts_with("limits.namespaces[0].selector of Provider \"p\" cannot be read"),

@@ -4,14 +4,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::civil::Date;
-use rust_decimal::Decimal;
 use skyward_api::{
     Offer,
     machine::Market,
     offer::{Architecture, Availability, OfferSpec},
     shared::{Cpu, FormFactor, Size},
 };
-use skyward_core::accelerator::canonical;
+use skyward_core::{Usd, accelerator::canonical};
 
 use super::unavailable::OfferKey;
 
@@ -23,9 +22,9 @@ pub struct IndexedOffer {
     /// Canonical name of its accelerator; `""` without one.
     pub accelerator: String,
     /// USD per hour on demand, where it is sold so.
-    pub on_demand: Option<Decimal>,
+    pub on_demand: Option<Usd>,
     /// USD per hour on the spot market, where it is sold so.
-    pub spot: Option<Decimal>,
+    pub spot: Option<Usd>,
     /// The facts that Pools compare it by, inline, so that a pass over a hundred thousand offers is
     /// fast.
     pub facts: Facts,
@@ -83,7 +82,7 @@ impl IndexedOffer {
     }
 
     /// Its price on a market.
-    pub const fn price(&self, market: Market) -> Option<Decimal> {
+    pub const fn price(&self, market: Market) -> Option<Usd> {
         match market {
             Market::OnDemand => self.on_demand,
             Market::Spot => self.spot,
@@ -91,7 +90,7 @@ impl IndexedOffer {
     }
 
     /// Its lowest price on any market.
-    pub fn lowest(&self) -> Option<Decimal> {
+    pub fn lowest(&self) -> Option<Usd> {
         self.on_demand.into_iter().chain(self.spot).min()
     }
 

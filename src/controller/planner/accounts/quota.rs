@@ -1,16 +1,13 @@
 //! How many Machines a Provider may have and what they may cost per hour, and how much of that is
 //! used.
 
-use rust_decimal::Decimal;
 use skyward_api::{
     Machine, MachinePhase,
     machine::{MachineSpec, MachineStatus},
 };
+use skyward_core::Usd;
 
-use crate::{
-    money::{hourly_price, usd_or_zero},
-    records::is_refused,
-};
+use crate::{money::hourly_price, records::is_refused};
 
 /// Most Machines at once, and most that they may cost per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,19 +17,19 @@ pub struct Quota {
     /// Of a Provider in one namespace.
     pub in_namespace: Option<u32>,
     /// USD per hour of a Provider.
-    pub hourly: Option<Decimal>,
+    pub hourly: Option<Usd>,
     /// USD per hour of a Provider in one namespace.
-    pub hourly_in_namespace: Option<Decimal>,
+    pub hourly_in_namespace: Option<Usd>,
     /// The entry of `limits.namespaces` that decides for the namespace.
     pub entry: Option<QuotaEntry>,
 }
 
 impl Quota {
     /// Whether one more Machine of that price, or several, would pass a limit.
-    pub fn passed_by(&self, used: Used, machines: u32, hourly: Decimal) -> bool {
+    pub fn passed_by(&self, used: Used, machines: u32, hourly: Usd) -> bool {
         let many =
             |limit: Option<u32>, used: u32| limit.is_some_and(|limit| used.saturating_add(machines) > limit);
-        let dear = |limit: Option<Decimal>, used: Decimal| limit.is_some_and(|limit| used + hourly > limit);
+        let dear = |limit: Option<Usd>, used: Usd| limit.is_some_and(|limit| used + hourly > limit);
         many(self.total, used.total)
             || many(self.in_namespace, used.in_namespace)
             || dear(self.hourly, used.hourly)
@@ -48,14 +45,14 @@ pub struct Used {
     /// In the namespace asked for.
     pub in_namespace: u32,
     /// USD per hour in all namespaces.
-    pub hourly: Decimal,
+    pub hourly: Usd,
     /// USD per hour in the namespace asked for.
-    pub hourly_in_namespace: Decimal,
+    pub hourly_in_namespace: Usd,
 }
 
 impl Used {
     /// With one more Machine, which counts with that amount per hour; `here`: in the namespace asked for.
-    pub fn add(&mut self, hourly: Decimal, here: bool) {
+    pub fn add(&mut self, hourly: Usd, here: bool) {
         self.total += 1;
         self.hourly += hourly;
         if here {
@@ -66,7 +63,7 @@ impl Used {
 
     /// With machines that a plan in the making takes.
     #[must_use]
-    pub fn with(mut self, machines: u32, hourly: Decimal) -> Self {
+    pub fn with(mut self, machines: u32, hourly: Usd) -> Self {
         self.total += machines;
         self.in_namespace += machines;
         self.hourly += hourly;
@@ -90,22 +87,22 @@ pub struct QuotaEntry {
 
 /// Most that a Machine may come to cost per hour before its provider tells the price: if its
 /// recorded price alone counted, a dearer machine would pass a limit unnoticed.
-pub fn most_hourly(spec: &MachineSpec) -> Decimal {
-    let ceiling = usd_or_zero(spec.max_hourly_cost.as_deref().unwrap_or_default());
-    ceiling.max(usd_or_zero(&spec.hourly_price))
+pub fn most_hourly(spec: &MachineSpec) -> Usd {
+    let ceiling = Usd::or_zero(spec.max_hourly_cost.as_deref().unwrap_or_default());
+    ceiling.max(Usd::or_zero(&spec.hourly_price))
 }
 
 /// How much a Machine may come to cost per hour beyond the amount that counts in [`Used`].
-pub fn beyond(machine: &Machine) -> Decimal {
-    (most_hourly(&machine.spec) - counted(machine)).max(Decimal::ZERO)
+pub fn beyond(machine: &Machine) -> Usd {
+    (most_hourly(&machine.spec) - counted(machine)).max(Usd::ZERO)
 }
 
 /// The amount per hour that counts for a Machine.
-pub fn counted(machine: &Machine) -> Decimal {
+pub fn counted(machine: &Machine) -> Usd {
     if is_open(machine) {
         most_hourly(&machine.spec)
     } else {
-        usd_or_zero(hourly_price(machine))
+        hourly_price(machine)
     }
 }
 

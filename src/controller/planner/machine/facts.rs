@@ -16,13 +16,12 @@ use crate::{
 };
 use jiff::Timestamp;
 use kube_core::{Resource, ResourceExt};
-use rust_decimal::Decimal;
 use skyward_api::{
     Duration as Lasting, Machine, MachineStatus, Pool, Provider as ProviderObject, labels,
     machine::MachineSpec, provider::HostKeyPolicy,
 };
 use skyward_core::{
-    Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase,
+    Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase, Usd,
     provider::{BilledTime, Capabilities, Idempotency},
     session::{MachineKey, SessionState, Stage},
 };
@@ -31,7 +30,7 @@ use skyward_core::{
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// What it has cost until now, in USD.
-    pub billed_so_far: Decimal,
+    pub billed_so_far: Usd,
     /// Whether its Provider has counted what it cost, or does not exist any more.
     pub counted_by_provider: bool,
     /// The Machine.
@@ -102,9 +101,9 @@ pub struct Terms {
     /// Whether its Provider is being deleted.
     pub provider_goes: bool,
     /// Most that it may cost per hour beyond the amount that is counted as used.
-    pub beyond: Decimal,
+    pub beyond: Usd,
     /// The budget of its Pool and what is spent of it.
-    pub budget: Option<(Decimal, Decimal)>,
+    pub budget: Option<(Usd, Usd)>,
 }
 
 /// The Machine itself.

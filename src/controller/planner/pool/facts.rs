@@ -16,7 +16,7 @@ use skyward_api::{
     offer::Architecture,
     pool::{Place, PoolSpec, PoolStatus},
 };
-use skyward_core::MachineRef;
+use skyward_core::{MachineRef, Usd};
 
 use super::choice::Offerings;
 use crate::{
@@ -195,7 +195,7 @@ pub struct MachineFacts {
     /// Address by which others of the Pool reach it.
     pub address: String,
     /// Price in USD per hour.
-    pub hourly_price: String,
+    pub hourly_price: Usd,
     /// Where it was ordered.
     pub place: Place,
     /// The cloud said that it will take it back.
@@ -331,7 +331,7 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
         ready_at: status.ready_at.as_ref().map(|time| time.0),
         failure,
         address: status.private_address.clone(),
-        hourly_price: money::hourly_price(machine).to_owned(),
+        hourly_price: money::hourly_price(machine),
         reclaimed: status.reclaim_at.is_some(),
         bill: bill(machine),
         place: Place {

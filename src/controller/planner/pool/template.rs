@@ -1,19 +1,19 @@
 //! What a Pool asks of each of its machines: names, digest, and the record to create.
 
-use rust_decimal::Decimal;
 use skyward_api::{
     Duration,
     machine::{MachineSpec, Market},
     offer::OfferedAccelerator,
     shared::{Count, Size},
 };
+use skyward_core::Usd;
 
 use super::{choice::Choice, facts::PoolFacts};
 use crate::accounts::facts::ProviderFacts;
 
 /// How many times its Offer's price a machine of a marketplace may cost where the Pool has no
 /// `maxHourlyCost`.
-const MARKETPLACE: Decimal = Decimal::TWO;
+const MARKETPLACE: u32 = 2;
 
 /// The record of a machine that will be ordered. Price and ceiling are frozen here: acting on the
 /// record needs no choice.
@@ -27,7 +27,7 @@ pub fn machine_spec(
     slot: u32,
     attempt: u32,
     choice: &Choice<'_>,
-    spare: Option<Decimal>,
+    spare: Option<Usd>,
     nonce: u64,
 ) -> MachineSpec {
     let (candidate, offer) = (choice.candidate, choice.offer);
@@ -44,8 +44,8 @@ pub fn machine_spec(
         offer_accelerator: offer.accelerator.clone(),
         region: offer.spec().region.clone(),
         market: choice.market,
-        hourly_price: choice.price.normalize().to_string(),
-        max_hourly_cost: Some(max_hourly_cost(provider, choice, spare).normalize().to_string()),
+        hourly_price: choice.price.exact(),
+        max_hourly_cost: Some(max_hourly_cost(provider, choice, spare).exact()),
         on_demand_price: offer.spec().on_demand_price.clone(),
         billing_step: Some(Duration::of_seconds(provider.billing_step_seconds.max(1))),
         billing_minimum: Some(Duration::of_seconds(provider.billing_minimum_seconds)),
@@ -91,14 +91,14 @@ fn granted(provider: &ProviderFacts, choice: &Choice<'_>) -> Option<OfferedAccel
 /// The most that the user is willing to pay. A price on demand is fixed, but for marketplaces: the
 /// cheapest machine can be rented once, and the next one or a larger disk costs more. A spot price
 /// moves, and is worth it up to the price on demand. The limits of the Provider bound all of them.
-fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Decimal>) -> Decimal {
+fn max_hourly_cost(provider: &ProviderFacts, choice: &Choice<'_>, spare: Option<Usd>) -> Usd {
     let most = choice.candidate.max_hourly_cost;
     let willing = match choice.market {
         Market::OnDemand if provider.marketplace => most.or(Some(choice.price * MARKETPLACE)),
         Market::OnDemand => None,
         Market::Spot => most.or(choice.offer.on_demand),
     };
-    let left = spare.map(|spare| choice.price.saturating_add(spare));
+    let left = spare.map(|spare| choice.price + spare);
     let most = willing.map(|most| left.map_or(most, |left| most.min(left)));
     most.map_or(choice.price, |most| most.max(choice.price))
 }

@@ -6,7 +6,6 @@ use std::{
 };
 
 use kube_core::{ObjectMeta, Resource, ResourceExt};
-use rust_decimal::Decimal;
 use skyward_api::{
     Offer, OfferSpec, Provider,
     condition::cut,
@@ -14,7 +13,7 @@ use skyward_api::{
     offer::OfferedAccelerator,
     shared::{self, Count, Cpu},
 };
-use skyward_core::offer;
+use skyward_core::{Usd, offer};
 
 use crate::base::digest::short_digest;
 
@@ -90,15 +89,16 @@ fn chosen(offers: &[offer::Offer], most: usize) -> (Vec<&offer::Offer>, usize) {
 }
 
 /// Available offers come first, then cheap ones.
-fn order(offer: &offer::Offer) -> (bool, Decimal, &str) {
+fn order(offer: &offer::Offer) -> (bool, bool, Option<Usd>, &str) {
     (
         offer.availability == offer::Availability::No,
-        lowest(offer).unwrap_or(Decimal::MAX),
+        lowest(offer).is_none(),
+        lowest(offer),
         &offer.id,
     )
 }
 
-fn lowest(offer: &offer::Offer) -> Option<Decimal> {
+fn lowest(offer: &offer::Offer) -> Option<Usd> {
     offer.on_demand.into_iter().chain(offer.spot).min()
 }
 
@@ -211,9 +211,9 @@ fn spec(provider: &str, offer: &offer::Offer) -> OfferSpec {
         memory: shared::Size::of_gb(*memory_gb),
         disk: disk_gb.map(shared::Size::of_gb),
         architecture: *architecture,
-        on_demand_price: on_demand.map(|price| price.normalize().to_string()),
-        spot_price: spot.map(|price| price.normalize().to_string()),
-        lowest_price: lowest(offer).map(|price| price.normalize().to_string()),
+        on_demand_price: on_demand.map(Usd::exact),
+        spot_price: spot.map(Usd::exact),
+        lowest_price: lowest(offer).map(Usd::exact),
         availability: *availability,
         connected: *connected,
         exchange_rate_as_of: rate_as_of.map(|day| day.to_string()),
@@ -273,7 +273,7 @@ mod tests {
             memory_gb: 8.0,
             disk_gb: None,
             architecture: offer::Architecture::Amd64,
-            on_demand: Some(Decimal::from(price)),
+            on_demand: Some(Usd::from(price)),
             spot: None,
             availability: offer::Availability::Unknown,
             connected: true,
@@ -298,8 +298,8 @@ mod tests {
     fn the_lowest_price_is_that_of_either_market() {
         let lowest = |on_demand: Option<u32>, spot: Option<u32>| {
             let offer = offer::Offer {
-                on_demand: on_demand.map(Decimal::from),
-                spot: spot.map(Decimal::from),
+                on_demand: on_demand.map(Usd::from),
+                spot: spot.map(Usd::from),
                 ..offer(0, 0, "", None)
             };
             spec("x", &offer).lowest_price

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use kube_core::ResourceExt;
 use rstest::rstest;
-use rust_decimal::Decimal;
+use skyward_core::Usd;
 use skyward_core::offer::{self, Architecture, Availability};
 
 use super::*;
@@ -44,7 +44,7 @@ fn offer(id: &str, price: i64) -> offer::Offer {
         memory_gb: 8.0,
         disk_gb: None,
         architecture: Architecture::Amd64,
-        on_demand: Some(Decimal::from(price)),
+        on_demand: Some(Usd::from(price)),
         spot: None,
         availability: Availability::Yes,
         connected: true,

@@ -11,8 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rust_decimal::Decimal;
-use skyward_core::{ProviderMachine, ProviderPhase, provider::MarkWriters};
+use skyward_core::{ProviderMachine, ProviderPhase, Usd, provider::MarkWriters};
 
 /// Records, by their UIDs: the provider's id of each, `""` while it has none.
 pub type Records = BTreeMap<String, String>;
@@ -57,7 +56,7 @@ pub struct Orphan {
     /// Its mark's attempt.
     pub attempt: u32,
     /// USD per hour, where the provider says it.
-    pub hourly: Option<Decimal>,
+    pub hourly: Option<Usd>,
     /// Its kind.
     pub standing: Standing,
 }

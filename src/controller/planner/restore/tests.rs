@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use rust_decimal::Decimal;
 use skyward_api::{
     condition::{self, NewCondition, RESTORE_DETECTED, reason},
     provider::{AfterRestore, RestoreDecision},
 };
-use skyward_core::{Mark, ProviderMachine, ProviderPhase, machine::Rental};
+use skyward_core::{Mark, ProviderMachine, ProviderPhase, Usd, machine::Rental};
 
 use super::{
     evidence::{Evidence, Remembered, Standing, brake},
@@ -43,7 +42,7 @@ pub(crate) fn machine(id: &str, pool_uid: &str, attempt: u32) -> ProviderMachine
         private_interface: None,
         host_key: None,
         rental: Rental {
-            hourly_price: Some(Decimal::new(25, 1)),
+            hourly_price: Some(Usd::new(25, 1)),
             ..Rental::default()
         },
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 use skyward_api::{
     Provider,
@@ -17,6 +16,7 @@ use skyward_api::{
     labels,
     provider::{AfterRestore, RestoreDecision},
 };
+use skyward_core::Usd;
 
 use super::evidence::{Evidence, Orphan, Standing};
 use crate::base::time::{after, elapsed};
@@ -274,7 +274,7 @@ fn message(
     digest: &str,
     ends_at: Timestamp,
 ) -> String {
-    let hourly: Decimal = waiting.iter().filter_map(|orphan| orphan.hourly).sum();
+    let hourly: Usd = waiting.iter().filter_map(|orphan| orphan.hourly).sum();
     let strange = waiting
         .iter()
         .filter(|orphan| orphan.standing == Standing::Strange)
@@ -302,7 +302,7 @@ fn message(
         parts.push(format!(
             "{} machine(s) without a record ({strange} that this cluster cannot have ordered), {} $/h, are not ended: {}{more}.",
             waiting.len(),
-            hourly.normalize(),
+            hourly.exact(),
             ids.join(", ")
         ));
     }

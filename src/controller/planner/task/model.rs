@@ -16,6 +16,7 @@ use skyward_api::{
     shared::{EnvFrom, EnvVar},
     task::Placement,
 };
+use skyward_core::Usd;
 
 use crate::{
     accelerators::of_record,
@@ -275,8 +276,8 @@ pub struct MachineView {
     /// Why it was killed as a whole, if that was for want of memory: it does not come back, and its
     /// runs would end the same way elsewhere.
     pub out_of_memory: Option<Arc<str>>,
-    /// What it costs in an hour, in dollars.
-    pub hourly_price: String,
+    /// What it costs in an hour.
+    pub hourly_price: Usd,
     /// The connection to its agent.
     pub connection: Option<u64>,
 }
@@ -316,7 +317,7 @@ impl MachineView {
             out_of_memory: stalled
                 .filter(|stalled| stalled.reason == reason::OUT_OF_MEMORY)
                 .map(|stalled| stalled.message.as_str().into()),
-            hourly_price: machine.spec.hourly_price.clone(),
+            hourly_price: Usd::or_zero(&machine.spec.hourly_price),
             connection,
         })
     }

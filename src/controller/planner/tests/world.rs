@@ -16,7 +16,6 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::ResourceExt as _;
-use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
     Machine, Offer as OfferObject, Pool, Provider,
@@ -26,7 +25,7 @@ use skyward_api::{
     pool::PoolStatus,
 };
 use skyward_core::{
-    Capabilities, Deletion, ErrorKind, MachineRef, ProviderError, ProviderMachine, ProviderPhase,
+    Capabilities, Deletion, ErrorKind, MachineRef, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Endpoint, Failure, FailureKind, Rental},
     offer,
     session::{self, SessionFailure, SessionState, Stage},

@@ -4,7 +4,6 @@ use aws_sdk_ec2::{
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rstest::rstest;
-use rust_decimal::Decimal;
 use skyward_core::order::PoolShape;
 
 use super::*;
@@ -24,7 +23,7 @@ fn order() -> Order {
         token: "0f2c6a52-8f3a-4f60-9a63-1d3b0f7f6a01-3-2".into(),
         instance_type: "g6.xlarge".into(),
         region: "us-east-1".into(),
-        max_hourly_cost: Some(Decimal::new(80_500, 5)),
+        max_hourly_cost: Some(Usd::new(80_500, 5)),
         authorized_key: "ssh-ed25519 AAAA pool".into(),
         boot_script: "true\n".into(),
         pool: PoolShape {

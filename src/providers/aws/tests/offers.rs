@@ -118,10 +118,6 @@ fn trainium_is_an_accelerator_with_drivers_of_its_own() {
     );
 }
 
-fn decimal(text: &str) -> Decimal {
-    text.parse().unwrap()
-}
-
 fn world() -> (Vec<Kind>, Zones, Prices, SpotPrices) {
     let kinds = vec![
         kind(
@@ -151,15 +147,15 @@ fn world() -> (Vec<Kind>, Zones, Prices, SpotPrices) {
         .collect();
     let prices = kinds
         .iter()
-        .map(|kind| (kind.name.clone(), decimal("0.8048")))
+        .map(|kind| (kind.name.clone(), Usd::new(8048, 4)))
         .collect();
     let spot = SpotPrices::from([(
         "g6.xlarge".to_owned(),
         BTreeMap::from([
-            ("a".to_owned(), decimal("0.31")),
-            ("b".to_owned(), decimal("0.29")),
+            ("a".to_owned(), Usd::cents(31)),
+            ("b".to_owned(), Usd::cents(29)),
             // A zone that does not carry the type any more.
-            ("c".to_owned(), decimal("0.01")),
+            ("c".to_owned(), Usd::cents(1)),
         ]),
     )]);
     (kinds, zones, prices, spot)
@@ -178,7 +174,7 @@ fn machines_that_a_pool_can_have_are_offered_at_the_lowest_spot_price() {
     assert_eq!(gpu.id, "us-east-1-g6-xlarge");
     assert_eq!(
         (gpu.on_demand, gpu.spot),
-        (Some(decimal("0.8048")), Some(decimal("0.29")))
+        (Some(Usd::new(8048, 4)), Some(Usd::cents(29)))
     );
     assert_eq!(gpu.availability, Availability::Unknown);
     assert!(gpu.connected);

@@ -29,7 +29,7 @@ fn equal_nodes_are_one_offer() {
     assert_eq!(offer.id, "amd64-3-9cpu-30gi");
     assert_eq!(
         (offer.on_demand, offer.availability),
-        (Some(Decimal::ZERO), Availability::Yes)
+        (Some(Usd::ZERO), Availability::Yes)
     );
 }
 

@@ -1,8 +1,8 @@
 use rstest::rstest;
-use skyward_core::machine::Dial;
+use skyward_core::{Usd, machine::Dial};
 
 use super::*;
-use crate::fixtures::{self, dec};
+use crate::fixtures;
 
 fn order() -> Order {
     Order {
@@ -43,7 +43,7 @@ fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
     let machine = machine(&instances[0]).unwrap();
     assert_eq!(machine.mark, order().mark);
     assert_eq!(machine.phase, ProviderPhase::Running);
-    assert_eq!(machine.rental.hourly_price, Some(dec("0.75")));
+    assert_eq!(machine.rental.hourly_price, Some(Usd::cents(75)));
     assert_eq!(machine.rental.region.as_deref(), Some("us-west-1"));
     assert_eq!(
         machine.endpoint.unwrap().dial,

@@ -1,8 +1,10 @@
 use serde_json::Value;
-use skyward_core::offer::{Architecture, Availability};
+use skyward_core::{
+    Usd,
+    offer::{Architecture, Availability},
+};
 
 use super::*;
-use crate::fixtures::dec;
 
 fn types() -> BTreeMap<String, TypeItem> {
     let body: Value = serde_json::from_str(include_str!("../../tests/fixtures/lambda/types.json")).unwrap();
@@ -33,7 +35,7 @@ fn each_kind_is_an_offer_in_each_region_and_the_preferred_one_comes_first() {
         .find(|offer| offer.id == "gpu-1x-a10-us-west-1")
         .unwrap();
     assert_eq!(a10.availability, Availability::Yes);
-    assert_eq!((a10.on_demand, a10.spot), (Some(dec("0.75")), None));
+    assert_eq!((a10.on_demand, a10.spot), (Some(Usd::cents(75)), None));
     let gpus = a10.accelerators.as_ref().unwrap();
     assert_eq!(
         (gpus.name.as_str(), gpus.count, gpus.memory_gb),

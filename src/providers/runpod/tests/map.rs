@@ -3,7 +3,7 @@ use std::process::Command;
 use rstest::rstest;
 
 use super::*;
-use crate::fixtures::{self, dec};
+use crate::fixtures;
 
 fn order(instance_type: &str) -> Order {
     Order {
@@ -84,7 +84,7 @@ fn a_spot_order_bids_for_each_gpu() {
     let mut order = order("2x NVIDIA GeForce RTX 4090/community");
     order.vcpus = Some(7.5);
     let found = Found {
-        bid: Some(dec("0.2175")),
+        bid: Some(Usd::new(2175, 4)),
         ..Found::default()
     };
     let input = input(&order, &Settings::default(), &found).unwrap();
@@ -118,9 +118,10 @@ fn a_bid_is_never_above_the_recorded_price(
     #[case] ceiling: Option<&str>,
     #[case] expected: Option<&str>,
 ) {
+    let usd = |text: &str| text.parse::<Usd>().unwrap();
     assert_eq!(
-        bid(dec(lowest), dec(multiplier), count, ceiling.map(dec)),
-        expected.map(dec)
+        bid(usd(lowest), multiplier.parse().unwrap(), count, ceiling.map(usd)),
+        expected.map(usd)
     );
 }
 
@@ -139,7 +140,7 @@ fn a_pod_is_a_machine_and_what_is_not_ours_is_none() {
     let machine = machine(&pods[0]).unwrap();
     assert_eq!(machine.mark, order(GPU).mark);
     assert_eq!(machine.phase, ProviderPhase::Running);
-    assert_eq!(machine.rental.hourly_price, Some(dec("0.69")));
+    assert_eq!(machine.rental.hourly_price, Some(Usd::cents(69)));
     // It costs from its order, not only from its first start.
     assert_eq!(machine.rental.billed_since, "2026-11-20T10:00:00Z".parse().ok());
     assert_eq!(machine.rental.region.as_deref(), Some("EU-RO-1"));

@@ -1,7 +1,6 @@
 use serde::Deserialize;
 
 use super::*;
-use crate::fixtures::dec;
 
 #[derive(Deserialize)]
 struct Recorded {
@@ -37,7 +36,7 @@ fn each_gpu_in_each_number_with_and_without_network() {
     let plain = &offers["2x-nvidia-geforce-rtx-4090-secure"];
     assert_eq!(
         (plain.on_demand, plain.spot),
-        (Some(dec("1.38")), Some(dec("0.58")))
+        (Some(Usd::cents(138)), Some(Usd::cents(58)))
     );
     assert_eq!(plain.accelerators.as_ref().unwrap().name, "RTX 4090");
     assert!((plain.vcpus - 12.0).abs() < f64::EPSILON && (plain.memory_gb - 70.0).abs() < f64::EPSILON);
@@ -104,13 +103,13 @@ fn the_price_of_spot_is_what_will_be_bid() {
     let offers = all(Cloud::Secure, &settings);
     assert_eq!(
         offers["1x-nvidia-geforce-rtx-4090-secure"].spot,
-        Some(dec("0.319"))
+        Some(Usd::new(319, 3))
     );
     let community = all(Cloud::Community, &settings);
     assert_eq!(community.len(), 1);
     assert_eq!(
         community["1x-nvidia-geforce-rtx-4090-community"].on_demand,
-        Some(dec("0.34"))
+        Some(Usd::cents(34))
     );
 }
 
@@ -128,7 +127,7 @@ fn machines_without_gpus_come_in_powers_of_two_of_the_chosen_flavour() {
             "cpu3c-32vcpu"
         ]
     );
-    assert_eq!(offers[1].on_demand, Some(dec("0.12")));
+    assert_eq!(offers[1].on_demand, Some(Usd::cents(12)));
     // An order for more would be refused, so a Pool that asks for more looks elsewhere.
     assert!(offers.iter().all(|offer| offer.disk_gb == Some(20.0)));
 }

@@ -4,7 +4,7 @@ use rstest::rstest;
 use skyward_core::{ErrorKind, machine::Failure};
 
 use super::*;
-use crate::fixtures::{dec, order};
+use crate::fixtures::order;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -41,7 +41,7 @@ fn an_order_on_demand_and_a_bid() {
         (&json!(100), &json!("ssh_direct"))
     );
     assert_eq!(on_demand["cancel_unavail"], true);
-    let bid = body(&order(), &Settings::default(), Some(dec("0.24")), None).unwrap();
+    let bid = body(&order(), &Settings::default(), Some(Usd::cents(24)), None).unwrap();
     assert_eq!(bid["price"], json!(0.24));
 }
 
@@ -85,7 +85,7 @@ fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
         machine.endpoint.unwrap().dial,
         Dial::Address("1.2.3.4:40123".parse().unwrap())
     );
-    assert_eq!(machine.rental.hourly_price, Some(dec("0.2512")));
+    assert_eq!(machine.rental.hourly_price, Some(Usd::new(2512, 4)));
     assert_eq!(machine.rental.region.as_deref(), Some("BG"));
     assert!(super::machine(&instances[1], &Settings::default(), false, NOW).is_none());
 }

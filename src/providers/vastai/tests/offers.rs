@@ -1,7 +1,6 @@
 use serde::Deserialize;
 
 use super::*;
-use crate::fixtures::dec;
 
 #[derive(Deserialize)]
 struct Recorded {
@@ -25,9 +24,9 @@ fn asks_that_a_pool_cannot_tell_apart_are_one_offer_at_the_cheapest_price() {
     assert_eq!(ids, ["8x-h100-sxm-80gb-xx", "1x-rtx-4090-24gb-bg"]);
     let offer = &offers[1];
     // The cheaper ask has too old a driver.
-    assert_eq!(offer.on_demand, Some(dec("0.35")));
+    assert_eq!(offer.on_demand, Some(Usd::cents(35)));
     // 0.2 × 1.2 and the disk of 0.02.
-    assert_eq!(offer.spot, Some(dec("0.26")));
+    assert_eq!(offer.spot, Some(Usd::cents(26)));
     // The facts that hold for each ask.
     assert!((offer.vcpus - 8.0).abs() < 1e-9 && (offer.memory_gb - 32.0).abs() < 1e-9);
     assert_eq!(offer.region, "BG");
@@ -52,7 +51,7 @@ fn settings_leave_hosts_out() {
     };
     assert_eq!(
         all(&direct).iter().find(|o| o.region == "BG").unwrap().on_demand,
-        Some(dec("0.4012"))
+        Some(Usd::new(4012, 4))
     );
     let old = Settings {
         docker_image: Some("nvidia/cuda:13.1.0-base".into()),
@@ -100,7 +99,7 @@ fn gpus_of_one_name_with_less_memory_are_another_offer() {
         ask.gpu_name = Some("A100 SXM4".into());
         ask.gpu_ram = mebibytes;
         ask.geolocation = Some("X, US".into());
-        ask.dph_total = Some(skyward_provider_kit::Amount(dec(price)));
+        ask.dph_total = Some(skyward_provider_kit::Amount(price.parse().unwrap()));
         ask
     };
     let (small, large) = (a100(1, 40_960.0, "0.9"), a100(2, 81_920.0, "1.2"));
@@ -120,8 +119,8 @@ fn gpus_of_one_name_with_less_memory_are_another_offer() {
     assert_eq!(
         seen,
         [
-            (forty.as_str(), Some(40.0), dec("0.9")),
-            (eighty.as_str(), Some(80.0), dec("1.2"))
+            (forty.as_str(), Some(40.0), Usd::cents(90)),
+            (eighty.as_str(), Some(80.0), Usd::cents(120))
         ]
     );
     let group = Group::parse(&eighty).unwrap();
@@ -178,24 +177,26 @@ fn many_countries_are_cut_to_the_cheapest() {
     }
     let offers = offers(&asks, &[], &Settings::default());
     assert_eq!(offers.len(), PLACES);
-    assert!(
-        offers
-            .iter()
-            .all(|offer| offer.on_demand <= Some(Decimal::from(78)))
-    );
+    assert!(offers.iter().all(|offer| offer.on_demand <= Some(78.into())));
 }
 
 #[test]
 fn a_bid_stays_within_the_recorded_price_and_the_bounds_of_the_api() {
-    let multiplier = dec("1.2");
-    assert_eq!(bid(dec("0.2"), multiplier, None), Some(dec("0.24")));
-    assert_eq!(bid(dec("0.2"), multiplier, Some(dec("0.22"))), Some(dec("0.22")));
-    assert_eq!(bid(dec("0.2"), multiplier, Some(dec("0.19"))), None);
-    assert_eq!(bid(dec("0.0001"), multiplier, None), Some(dec("0.001")));
-    assert_eq!(bid(dec("120"), multiplier, None), Some(dec("128")));
+    let multiplier = Decimal::new(12, 1);
+    assert_eq!(bid(Usd::cents(20), multiplier, None), Some(Usd::cents(24)));
+    assert_eq!(
+        bid(Usd::cents(20), multiplier, Some(Usd::cents(22))),
+        Some(Usd::cents(22))
+    );
+    assert_eq!(bid(Usd::cents(20), multiplier, Some(Usd::cents(19))), None);
+    assert_eq!(bid(Usd::new(1, 4), multiplier, None), Some(Usd::new(1, 3)));
+    assert_eq!(bid(Usd::from(120), multiplier, None), Some(Usd::from(128)));
     let ask = recorded().bid.remove(0);
     // The disk is part of the price: 0.25 leaves 0.23 for the bid.
-    assert_eq!(bid_for(&ask, multiplier, Some(dec("0.25"))), Some(dec("0.23")));
+    assert_eq!(
+        bid_for(&ask, multiplier, Some(Usd::cents(25))),
+        Some(Usd::cents(23))
+    );
 }
 
 #[test]

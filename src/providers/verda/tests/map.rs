@@ -1,9 +1,12 @@
 use rstest::rstest;
-use skyward_core::machine::{Dial, Failure};
+use skyward_core::{
+    Usd,
+    machine::{Dial, Failure},
+};
 use skyward_provider_kit::marks::Tag;
 
 use super::*;
-use crate::fixtures::{self, dec};
+use crate::fixtures;
 
 const INSTANCES: &str = include_str!("../../tests/fixtures/verda/instances.json");
 
@@ -56,7 +59,7 @@ fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
     let machine = machine(&instances[0]).unwrap();
     assert_eq!(machine.mark, order().mark);
     assert_eq!(machine.phase, ProviderPhase::Running);
-    assert_eq!(machine.rental.hourly_price, Some(dec("3.17")));
+    assert_eq!(machine.rental.hourly_price, Some(Usd::cents(317)));
     assert_eq!(machine.rental.billed_since, "2026-11-20T10:00:00Z".parse().ok());
     let endpoint = machine.endpoint.unwrap();
     assert_eq!(endpoint.dial, Dial::Address("65.108.1.2:22".parse().unwrap()));

@@ -1,7 +1,8 @@
 use serde::Deserialize;
-use skyward_core::offer::{Architecture, Availability};
-
-use crate::fixtures::dec;
+use skyward_core::{
+    Usd,
+    offer::{Architecture, Availability},
+};
 
 use super::*;
 
@@ -58,18 +59,18 @@ fn the_preferred_location_comes_first_by_name_as_well() {
 #[test]
 fn prices_are_those_of_the_market_that_has_stock() {
     let h100 = find("1h100-80s-22v-fin-01");
-    assert_eq!((h100.on_demand, h100.spot), (Some(dec("3.17")), None));
+    assert_eq!((h100.on_demand, h100.spot), (Some(Usd::cents(317)), None));
     assert_eq!(h100.availability, Availability::Yes);
     let a100 = find("8a100-22v-ice-01");
-    assert_eq!((a100.on_demand, a100.spot), (None, Some(dec("5.16"))));
+    assert_eq!((a100.on_demand, a100.spot), (None, Some(Usd::cents(516))));
     let cpu = find("cpu-4v-16g-fin-01");
     assert_eq!(
         (cpu.on_demand, cpu.spot),
-        (Some(dec("0.0279")), Some(dec("0.0112")))
+        (Some(Usd::new(279, 4)), Some(Usd::new(112, 4)))
     );
     // Without stock both prices are shown, and a price of 0 is none.
     let gb200 = find("4gb200-180v-fin-01");
-    assert_eq!((gb200.on_demand, gb200.spot), (Some(dec("19.96")), None));
+    assert_eq!((gb200.on_demand, gb200.spot), (Some(Usd::cents(1996)), None));
     assert_eq!(gb200.availability, Availability::No);
 }
 

@@ -1,8 +1,8 @@
 use rstest::rstest;
-use skyward_core::{machine::Dial, order::PoolShape};
+use skyward_core::{Usd, machine::Dial, order::PoolShape};
 
 use super::*;
-use crate::fixtures::{self, dec};
+use crate::fixtures;
 
 fn order() -> Order {
     Order {
@@ -79,13 +79,13 @@ fn only_virtual_machines_of_pools_that_need_it_join_a_network(
 #[test]
 fn an_instance_is_a_machine_and_what_is_not_ours_is_none() {
     let mut instances = instances("instances");
-    instances[0].price = Some(dec("0.059"));
+    instances[0].price = Some(Usd::new(59, 3));
     let machine = machine(&instances[0]).unwrap();
     assert_eq!(machine.mark, order().mark);
     assert_eq!(machine.phase, ProviderPhase::Running);
     assert_eq!(machine.private_address.as_deref(), Some("10.1.96.3"));
     assert_eq!(machine.rental.region.as_deref(), Some("ewr"));
-    assert_eq!(machine.rental.hourly_price, Some(dec("0.059")));
+    assert_eq!(machine.rental.hourly_price, Some(Usd::new(59, 3)));
     assert_eq!(machine.rental.billed_since, time(Some("2026-01-01T00:00:00Z")));
     assert_eq!(
         machine.endpoint.unwrap().dial,

@@ -6,7 +6,7 @@ use skyward_core::{
 };
 
 use super::*;
-use crate::fixtures::{check_memory, dec};
+use crate::fixtures::check_memory;
 
 /// The plans of both APIs.
 fn plans() -> Vec<Plan> {
@@ -122,10 +122,13 @@ fn gpus_of_bare_metal_are_read_from_its_plan_or_from_the_id_of_that() {
 fn prices_are_those_of_an_hour_and_else_a_part_of_the_month() {
     let (cloud, metal) = (cloud(), metal());
     let price = |offers: &[Offer], plan| of(offers, plan).on_demand;
-    assert_eq!(price(&cloud, "vcg-a16-2c-8g-2vram"), Some(dec("0.059")));
-    assert_eq!(price(&cloud, "vcg-a16-24c-256g-64vram"), Some(dec("1.8849")));
+    assert_eq!(price(&cloud, "vcg-a16-2c-8g-2vram"), Some(Usd::new(59, 3)));
+    assert_eq!(
+        price(&cloud, "vcg-a16-24c-256g-64vram"),
+        Some(Usd::new(18_849, 4))
+    );
     assert_eq!(price(&cloud, "vcg-x1-12c-120g-31vram"), None);
-    assert_eq!(price(&metal, "vbm-4c-32gb"), Some(dec("0.5")));
+    assert_eq!(price(&metal, "vbm-4c-32gb"), Some(Usd::cents(50)));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::{
     base::{requeue::Next, time::after},
     events::{self, EventSpec},
     machine::facts::{AccountState, LookupOutcome, Observed},
-    money::{shown, so_far},
+    money::so_far,
 };
 
 /// Time that dispatchers have to collect results after `timeouts.shutdown`.
@@ -240,7 +240,7 @@ fn gone(seen: &Observed, now: Timestamp, why: &str, plan: &mut Plan) {
     new.gone_at = Some(Time(now));
     let mut machine = Machine::new(&seen.machine.name, seen.machine.spec.clone());
     machine.status = Some(new.clone());
-    new.cost = Some(shown(so_far(&machine, now).total()));
+    new.cost = Some(so_far(&machine, now).total().to_string());
     plan.status = Some(Box::new(new));
     plan.next = Next::Again;
 }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use jiff::Timestamp;
 use skyward_api::{condition::reason, provider::HostKeyPolicy};
 use skyward_core::{
-    ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
+    ErrorKind, ProviderError, ProviderMachine, ProviderPhase, Usd,
     error::ErrorClass,
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
@@ -21,7 +21,6 @@ use crate::{
         time::{after, elapsed},
     },
     machine::facts::{AccountState, LookupOutcome, Observed},
-    money,
 };
 
 /// Between two tries of an order that is refused as it is: somebody may mend the cause.
@@ -304,7 +303,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
     }
 }
 
-/// Decimal places of USD per hour that are compared: clouds count with floating points.
+/// Usd places of USD per hour that are compared: clouds count with floating points.
 const PLACES: u32 = 6;
 
 /// The message about a machine whose provider names a price above the recorded maximum. The first
@@ -315,14 +314,15 @@ fn too_dear(seen: &Observed, machine: &ProviderMachine) -> Option<String> {
     if seen.machine.status.hourly_price.is_some() || !is_there {
         return None;
     }
-    let most = money::usd(spec.max_hourly_cost.as_ref().unwrap_or(&spec.hourly_price))?;
+    let most = spec.max_hourly_cost.as_ref().unwrap_or(&spec.hourly_price);
+    let most: Usd = most.parse().ok()?;
     let price = machine.rental.hourly_price?;
     (price.round_dp(PLACES) > most.round_dp(PLACES)).then(|| {
         format!(
             "Provider \"{}\" bills {} USD per hour for it, and at most {} were recorded when it was ordered. It is ended, and Offer \"{}\" is not ordered for an hour. Wait, add candidates to the Pool, or ask the cloud why it is dearer than it says.",
             spec.provider,
-            price.normalize(),
-            most.normalize(),
+            price.exact(),
+            most.exact(),
             spec.offer
         )
     })

@@ -20,8 +20,7 @@ pub(super) fn record(seen: &Observed, now: Timestamp, new: &mut MachineStatus) {
     let rental = &there.rental;
     // Clouds say 0 of a machine that costs nothing at this moment.
     if let Some(price) = rental.hourly_price.filter(|price| !price.is_zero()) {
-        new.hourly_price
-            .get_or_insert_with(|| price.normalize().to_string());
+        new.hourly_price.get_or_insert_with(|| price.exact());
     }
     let only_running = seen.billed_time == BilledTime::Running;
     let starting = matches!(there.phase, ProviderPhase::Starting(_));
@@ -39,9 +38,8 @@ pub(super) fn record(seen: &Observed, now: Timestamp, new: &mut MachineStatus) {
 
 #[cfg(test)]
 mod tests {
-    use rust_decimal::Decimal;
     use skyward_api::MachineStatus;
-    use skyward_core::{ProviderMachine, machine::Rental};
+    use skyward_core::{ProviderMachine, Usd, machine::Rental};
 
     use super::*;
     use crate::machine::{plan::plan, tests::world};
@@ -140,7 +138,7 @@ mod tests {
         let mut machine = skyward_api::Machine::new("m", seen.machine.spec.clone());
         machine.status = Some(status.clone());
         let cost = crate::money::so_far(&machine, at(1_100));
-        assert_eq!(cost.total(), Decimal::ONE);
+        assert_eq!(cost.total(), Usd::from(1));
         // The second plan has nothing more to write.
         seen.machine.status = status;
         assert!(plan(&seen, at(201)).status.is_none());

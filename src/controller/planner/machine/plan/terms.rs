@@ -13,7 +13,6 @@ use crate::{
         limits::binding,
     },
     machine::facts::Terms,
-    money::shown,
 };
 
 /// Whether a machine may be ordered under its terms: they are known, and hold.
@@ -61,16 +60,15 @@ pub fn broken(terms: &Terms, namespace: &str, spec: &MachineSpec) -> Option<Stri
     }
     let (most, _) = terms.budget.filter(|(most, spent)| spent >= most)?;
     Some(format!(
-        "The budget of its Pool, {} USD, is spent. Raise budget.maxTotalCost, or wait for the next period.",
-        shown(most)
+        "The budget of its Pool, {most} USD, is spent. Raise budget.maxTotalCost, or wait for the next period."
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use rust_decimal::Decimal;
     use skyward_api::{MachinePhase, condition::reason};
+    use skyward_core::Usd;
 
     use super::*;
     use crate::{
@@ -94,8 +92,8 @@ mod tests {
         Used {
             total,
             in_namespace: total,
-            hourly: Decimal::from(total),
-            hourly_in_namespace: Decimal::from(total),
+            hourly: Usd::from(total),
+            hourly_in_namespace: Usd::from(total),
         }
     }
 
@@ -113,12 +111,12 @@ mod tests {
         terms.provider.used = two(2);
     }, "limits.machines of Provider \"local\" is 1, and with this machine 2 are in use. Lower")]
     #[case::an_hour_costs_too_much(|terms: &mut Terms| {
-        terms.provider.limits = Quota { hourly: Some(Decimal::TWO), ..Quota::default() };
+        terms.provider.limits = Quota { hourly: Some(Usd::from(2)), ..Quota::default() };
         terms.provider.used = two(2);
-        terms.beyond = Decimal::ONE;
+        terms.beyond = Usd::from(1);
     }, "limits.hourlyCost of Provider \"local\" is 2 USD per hour, and with this machine it may be 3 USD. Lower")]
-    #[case::the_month_is_spent(|terms: &mut Terms| terms.provider.month_in_namespace = Some((Decimal::TEN, Decimal::TEN)), "monthlyCostPerNamespace")]
-    #[case::the_budget_is_spent(|terms: &mut Terms| terms.budget = Some((Decimal::TEN, Decimal::from(11))), "budget.maxTotalCost")]
+    #[case::the_month_is_spent(|terms: &mut Terms| terms.provider.month_in_namespace = Some((Usd::from(10), Usd::from(10))), "monthlyCostPerNamespace")]
+    #[case::the_budget_is_spent(|terms: &mut Terms| terms.budget = Some((Usd::from(10), Usd::from(11))), "budget.maxTotalCost")]
     fn what_is_recorded_is_not_ordered_under_terms_that_hold_no_longer(
         #[case] change: fn(&mut Terms),
         #[case] remedy: &str,
@@ -144,8 +142,8 @@ mod tests {
         terms.provider.limits = Quota {
             total: Some(2),
             in_namespace: Some(2),
-            hourly: Some(Decimal::TWO),
-            hourly_in_namespace: Some(Decimal::TWO),
+            hourly: Some(Usd::from(2)),
+            hourly_in_namespace: Some(Usd::from(2)),
             entry: None,
         };
         terms.provider.used = two(2);

@@ -1,6 +1,6 @@
 //! A machine drains, is deleted, and its record goes.
 
-use skyward_core::provider::BilledTime;
+use skyward_core::{Usd, provider::BilledTime};
 
 use super::*;
 
@@ -151,7 +151,7 @@ fn what_a_machine_cost_counts_although_its_provider_was_removed_by_force(
     seen.deletion = deletion;
     seen.machine.spec.hourly_price = "3.6".into();
     seen.machine.status.accepted_at = Some(Time(at(NOW - 980)));
-    seen.billed_so_far = rust_decimal::Decimal::ONE;
+    seen.billed_so_far = Usd::from(1);
     let early = plan(&seen, at(NOW + 5));
     assert!(
         early.status.is_none_or(|status| status.gone_at.is_none()),

@@ -19,7 +19,7 @@ use skyward_api::{
 };
 use skyward_core::session::{self, SessionFailure, SessionState, Stage};
 use skyward_core::{
-    Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase,
+    Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, Failure, FailureKind},
 };
 
@@ -66,7 +66,7 @@ pub(crate) fn world() -> Observed {
     }))
     .unwrap();
     Observed {
-        billed_so_far: rust_decimal::Decimal::ZERO,
+        billed_so_far: Usd::ZERO,
         counted_by_provider: true,
         machine: MachineFacts {
             namespace: "team".into(),
@@ -107,7 +107,7 @@ pub(crate) fn world() -> Observed {
             namespace: NamespaceFacts::Active,
             provider: crate::pool::tests::provider(),
             provider_goes: false,
-            beyond: rust_decimal::Decimal::ZERO,
+            beyond: Usd::ZERO,
             budget: None,
         }),
     }

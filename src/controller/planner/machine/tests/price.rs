@@ -1,8 +1,7 @@
 //! Machines that are dearer than recorded; and the recorded timeout of the bootstrap.
 
-use rust_decimal::Decimal;
 use skyward_api::Machine;
-use skyward_core::{Capabilities, machine::Rental};
+use skyward_core::{Capabilities, Usd, machine::Rental};
 
 use super::*;
 use crate::machine::facts::{Looked, MachineMemory, Outcomes};
@@ -84,7 +83,7 @@ fn without_a_ceiling_the_price_is_the_most() {
     let mut seen = costing("1.6", ProviderPhase::Running);
     seen.machine.spec.max_hourly_cost = None;
     assert_eq!(why(&plan(&seen, at(NOW))).1, reason::PRICE_TOO_HIGH);
-    assert_eq!(seen.machine.spec.hourly_price.parse(), Ok(Decimal::new(15, 1)));
+    assert_eq!(seen.machine.spec.hourly_price.parse(), Ok(Usd::new(15, 1)));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! What a Pool asks of a machine: its defaults, with each candidate's overrides.
 
-use rust_decimal::Decimal;
 use serde_json::Value;
 use skyward_api::{
+    Amount,
     offer::Architecture,
     pool::{Allocation, PoolSpec},
     shared::{Accelerator, Cpu, Size},
 };
-use skyward_core::accelerator;
+use skyward_core::{Usd, accelerator};
 
 use crate::{accelerators::filled, base::digest::short_digest};
 
@@ -41,7 +41,7 @@ pub struct ResolvedCandidate {
     /// On which markets.
     pub allocation: Allocation,
     /// Most that one machine may cost in USD per hour.
-    pub max_hourly_cost: Option<Decimal>,
+    pub max_hourly_cost: Option<Usd>,
     /// Settings of the Provider that it overrides.
     pub settings: Value,
     /// Digest of what it asks of a machine.
@@ -112,7 +112,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
         own_nodes: false,
         region: pool.region.clone(),
         allocation: pool.allocation.unwrap_or_default(),
-        max_hourly_cost: cost(pool.max_hourly_cost.as_deref()),
+        max_hourly_cost: pool.max_hourly_cost.as_ref().and_then(Amount::usd),
         settings: Value::Null,
         template: String::new(),
     };
@@ -138,7 +138,9 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
                 own_nodes: false,
                 region: own.region.clone().or_else(|| whole.region.clone()),
                 allocation: own.allocation.unwrap_or(whole.allocation),
-                max_hourly_cost: cost(own.max_hourly_cost.as_deref()).or(whole.max_hourly_cost),
+                max_hourly_cost: (own.max_hourly_cost.as_ref())
+                    .and_then(Amount::usd)
+                    .or(whole.max_hourly_cost),
                 settings: own.settings.clone().map_or(Value::Null, Value::Object),
                 template: String::new(),
             }
@@ -212,8 +214,4 @@ pub fn out_of_bounds(wanted: &Accelerator) -> Option<String> {
 
 fn bytes(size: Option<&Size>) -> Option<u64> {
     size.and_then(Size::bytes)
-}
-
-fn cost(text: Option<&str>) -> Option<Decimal> {
-    text.and_then(|text| text.parse().ok())
 }

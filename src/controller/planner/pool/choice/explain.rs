@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rust_decimal::Decimal;
 use skyward_api::{
     machine::Market,
     shared::{FormFactor, Size},
 };
-use skyward_core::offer::RATE_DAYS;
+use skyward_core::{Usd, offer::RATE_DAYS};
 
 use super::{Constraint, Offerings, Request, ResolvedCandidate, Usable, fits};
 use crate::accounts::offers::IndexedOffer;
@@ -173,7 +172,7 @@ fn words(
         .to_owned(),
         Constraint::Price => format!(
             "cost more than {} USD per hour (the cheapest {}); raise maxHourlyCost",
-            candidate.max_hourly_cost.unwrap_or_default().normalize(),
+            candidate.max_hourly_cost.unwrap_or_default().exact(),
             cheapest(offers)
         ),
         Constraint::Limit => {
@@ -193,10 +192,7 @@ fn cheapest(offers: &[&IndexedOffer]) -> String {
         .iter()
         .filter_map(|offer| offer.lowest())
         .min()
-        .map_or_else(
-            || "has no price".to_owned(),
-            |price: Decimal| price.normalize().to_string(),
-        )
+        .map_or_else(|| "has no price".to_owned(), Usd::exact)
 }
 
 /// At most eight names, each once, in order.

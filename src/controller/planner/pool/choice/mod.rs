@@ -14,13 +14,12 @@ pub mod explain;
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
-use rust_decimal::Decimal;
 use skyward_api::{
     machine::Market,
     offer::{Architecture, Availability},
     pool::{Allocation, Place, Selection},
 };
-use skyward_core::{accelerator::has_memory, offer::is_current_rate};
+use skyward_core::{Usd, accelerator::has_memory, offer::is_current_rate};
 
 pub use crate::pool::choice::candidate::{ResolvedCandidate, candidates};
 
@@ -60,7 +59,7 @@ pub struct Request<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Usable {
     /// The Provider can be used, for at most so many USD per hour.
-    Yes(Option<Decimal>),
+    Yes(Option<Usd>),
     /// The Provider cannot be used; why, as a sentence.
     No(String),
     /// Its limits leave no room for another machine.
@@ -77,7 +76,7 @@ pub struct Choice<'a> {
     /// On which market.
     pub market: Market,
     /// USD per hour.
-    pub price: Decimal,
+    pub price: Usd,
     /// The refusal of a short while ago, where everything that fits was refused.
     pub shortage: Option<String>,
 }
@@ -192,13 +191,13 @@ pub fn choose<'a>(
 /// Smaller is better. Among equals an Offer without accelerators comes first, since other Pools may
 /// need those; then one that is surely available; then the usual architecture, for which images are
 /// made; then the earlier candidate; then the name.
-type Rank = (bool, usize, Decimal, bool, bool, bool, usize);
+type Rank = (bool, usize, Usd, bool, bool, bool, usize);
 
 fn rank(
     selection: Selection,
     candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
-    price: Decimal,
+    price: Usd,
     short: bool,
 ) -> Rank {
     let unsure = offer.facts.availability != Availability::Yes;
@@ -217,7 +216,7 @@ fn rank(
 }
 
 /// The best rank that an Offer of that price can have.
-fn best_at(selection: Selection, candidate: &ResolvedCandidate, price: Decimal) -> Rank {
+fn best_at(selection: Selection, candidate: &ResolvedCandidate, price: Usd) -> Rank {
     let order = order(selection, candidate, false);
     (false, order, price, false, false, false, candidate.position)
 }
@@ -237,7 +236,7 @@ pub struct Fit<'a> {
     /// On which market.
     pub market: Market,
     /// USD per hour.
-    pub price: Decimal,
+    pub price: Usd,
     /// The refusal of a short while ago.
     pub shortage: Option<&'a str>,
 }
@@ -262,7 +261,7 @@ pub fn fits<'a>(
 }
 
 /// A market, and the price there.
-type Term = (Market, Decimal);
+type Term = (Market, Usd);
 
 /// The first of these terms that was not refused lately; else the first.
 fn soonest<'a>(
@@ -295,7 +294,7 @@ fn terms(
     request: &Request<'_>,
     candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
-    room: Option<Decimal>,
+    room: Option<Usd>,
 ) -> Result<(Term, Option<Term>), Constraint> {
     hardware(request, candidate, offer)?;
     if request.connected && !offer.facts.connected {

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use rust_decimal::Decimal;
 use skyward_api::condition::{cut, reason};
+use skyward_core::Usd;
 
 use super::draft::{Block, Draft};
 use crate::{
@@ -220,13 +220,13 @@ fn references(seen: &Observed) -> Option<Block> {
 /// Which Providers an order may go to now: Providers that are ready, admit the namespace and
 /// have room for one more machine. `taken` is what the plan in the making takes already:
 /// machines, and USD per hour.
-pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) -> BTreeMap<String, Usable> {
+pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Usd)>) -> BTreeMap<String, Usable> {
     seen.providers
         .iter()
         .map(|(name, facts)| {
             let (machines, hourly) = taken.get(name).copied().unwrap_or_default();
             let used = facts.used.with(machines, hourly);
-            let usable = match (refusal(seen, name, facts), binding(facts, used, 1, Decimal::ZERO)) {
+            let usable = match (refusal(seen, name, facts), binding(facts, used, 1, Usd::ZERO)) {
                 (Some(block), _) => Usable::No(block.message),
                 (None, Some(_)) => Usable::Full,
                 (None, None) => Usable::Yes(hourly_room(facts, used)),
@@ -237,7 +237,7 @@ pub(crate) fn usable(seen: &Observed, taken: &BTreeMap<String, (u32, Decimal)>) 
 }
 
 /// What one more machine may cost per hour.
-pub(crate) fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Decimal> {
+pub(crate) fn hourly_room(facts: &ProviderFacts, used: Used) -> Option<Usd> {
     let limits = &facts.limits;
     let total = limits.hourly.map(|limit| limit - used.hourly);
     let here = limits

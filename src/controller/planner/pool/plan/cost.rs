@@ -4,17 +4,17 @@
 //! A Machine's record stays until its cost is counted here, and its UID stays here until
 //! its record is gone: whatever crashes in between, it counts exactly once.
 
-use std::{sync::Arc, time::Duration};
+use std::{cmp::Ordering, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::ResourceExt;
-use rust_decimal::{Decimal, prelude::ToPrimitive};
 use skyward_api::{
     Machine, Pool,
     condition::reason,
     pool::{Budget, PoolCost},
 };
+use skyward_core::Usd;
 
 use super::draft::{Block, Draft, Why};
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
         time::{after, elapsed},
     },
     events::{self, EventSpec},
-    money::{self, Cost, exact, shown, usd_or_zero},
+    money::Cost,
     pool::facts::{Bill, bill},
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
             continue;
         };
         if bill.gone_at.is_some() && !cost.counted.contains(uid) {
-            settled = settled + bill.cost(draft.now);
+            settled += bill.cost(draft.now);
             cost.counted.push(uid.clone());
             draft.because(format!("\"{}\" is gone and settled", machine.name));
         }
@@ -55,11 +55,11 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
     if spent.is_zero() && draft.status.cost.is_none() {
         return;
     }
-    cost.spent = shown(spent);
-    cost.settled = exact(settled.total());
-    cost.spot = exact(settled.spot);
-    cost.on_demand = exact(settled.on_demand);
-    cost.savings_vs_on_demand = exact(settled.savings);
+    cost.spent = spent.to_string();
+    cost.settled = settled.total().exact();
+    cost.spot = settled.spot.exact();
+    cost.on_demand = settled.on_demand.exact();
+    cost.savings_vs_on_demand = settled.savings.exact();
     let first = seen.bills().map(|bill| bill.since).min();
     cost.since.get_or_insert(Time(first.unwrap_or(draft.now)));
     draft.status.cost = Some(cost);
@@ -68,9 +68,9 @@ pub(crate) fn settle(draft: &mut Draft<'_>) {
 
 fn settled(cost: &PoolCost) -> Cost {
     Cost {
-        spot: usd_or_zero(&cost.spot),
-        on_demand: usd_or_zero(&cost.on_demand),
-        savings: usd_or_zero(&cost.savings_vs_on_demand),
+        spot: Usd::or_zero(&cost.spot),
+        on_demand: Usd::or_zero(&cost.on_demand),
+        savings: Usd::or_zero(&cost.savings_vs_on_demand),
     }
 }
 
@@ -88,18 +88,17 @@ pub(crate) fn announce(draft: &mut Draft<'_>) {
     let since = cost.since.as_ref().map_or(pool.created_at, |time| time.0);
     let parts = format!(
         ": {} on the spot market, {} on demand{}",
-        shown(all.spot),
-        shown(all.on_demand),
-        match all.savings {
-            saved if saved.is_zero() => String::new(),
-            saved if saved.is_sign_negative() =>
-                format!("; on demand it would have been {} USD less", shown(-saved)),
-            saved => format!("; on demand it would have been {} USD more", shown(saved)),
+        all.spot,
+        all.on_demand,
+        match all.savings.cmp(&Usd::ZERO) {
+            Ordering::Equal => String::new(),
+            Ordering::Less => format!("; on demand it would have been {} USD less", all.savings.abs()),
+            Ordering::Greater => format!("; on demand it would have been {} USD more", all.savings),
         }
     );
     let note = format!(
         "Its machines cost {} USD in all since {since:.0}{}",
-        shown(all.total()),
+        all.total(),
         if all.total().is_zero() { "" } else { &parts }
     );
     draft
@@ -112,16 +111,16 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
     let Some(budget) = &draft.seen.pool.spec.budget else {
         return;
     };
-    let Some(most) = money::usd(&budget.max_total_cost) else {
+    let Some(most) = budget.max_total_cost.usd() else {
         return;
     };
     let end = begin_period(draft, budget);
     let cost = draft.status.cost.as_ref();
-    let before = cost.map_or(Decimal::ZERO, |cost| usd_or_zero(&cost.spent_before_period));
+    let before = cost.map_or(Usd::ZERO, |cost| Usd::or_zero(&cost.spent_before_period));
     let spent = draft.spent - before;
     if spent < most {
         let bills = draft.seen.running_bills();
-        let hourly: Decimal = bills.map(|bill| bill.tariff.hourly).sum();
+        let hourly: Usd = bills.map(|bill| bill.tariff.hourly).sum();
         draft.requeue_after(time_left(most - spent, hourly));
         return;
     }
@@ -138,29 +137,25 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
         None => "Raise budget.maxTotalCost to go on.".to_owned(),
     };
     let message = format!(
-        "The budget of {} USD is spent ({} USD); machines are returned and Tasks wait. {then}",
-        shown(most),
-        shown(spent)
+        "The budget of {most} USD is spent ({spent} USD); machines are returned and Tasks wait. {then}"
     );
     draft.block(Block::stalled(reason::BUDGET_SPENT, message));
 }
 
 /// Time until the rest of the budget is spent, at most [`LOOK`].
-fn time_left(left: Decimal, hourly: Decimal) -> Duration {
+fn time_left(left: Usd, hourly: Usd) -> Duration {
     // A time beyond the range of a duration becomes [`LOOK`].
-    let seconds = (left * Decimal::from(3600))
-        .checked_div(hourly)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds.to_f64()?).ok());
+    let seconds = Duration::try_from_secs_f64((left * 3600).to_f64() / hourly.to_f64());
     seconds.unwrap_or(LOOK).clamp(Duration::from_secs(1), LOOK)
 }
 
 /// The part of a bill that came after a time.
-fn spent_since(bill: &Bill, start: Timestamp, now: Timestamp) -> Decimal {
+fn spent_since(bill: &Bill, start: Timestamp, now: Timestamp) -> Usd {
     let whole = bill.cost(now).total();
     if bill.since >= start {
         whole
     } else if bill.gone_at.is_some_and(|gone| gone <= start) {
-        Decimal::ZERO
+        Usd::ZERO
     } else {
         whole - bill.tariff.cost(bill.since, start).total()
     }
@@ -195,9 +190,9 @@ impl Period {
 
 /// The budget of a Pool and what is spent of it, in USD, from the records: the same count as the
 /// Pool's plan makes, for callers that need it before. `None` without a budget.
-pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Option<(Decimal, Decimal)> {
+pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Option<(Usd, Usd)> {
     let budget = pool.spec.budget.as_ref()?;
-    let most = money::usd(&budget.max_total_cost)?;
+    let most = budget.max_total_cost.usd()?;
     let cost = pool.status.as_ref().and_then(|status| status.cost.clone());
     let cost = cost.unwrap_or_default();
     let bills: Vec<(bool, Bill)> = machines
@@ -208,18 +203,18 @@ pub fn of_budget(pool: &Pool, machines: &[Arc<Machine>], now: Timestamp) -> Opti
         })
         .collect();
     let running = bills.iter().filter(|(counted, _)| !counted);
-    let total = settled(&cost).total() + running.map(|(_, bill)| bill.cost(now).total()).sum::<Decimal>();
+    let total = settled(&cost).total() + running.map(|(_, bill)| bill.cost(now).total()).sum::<Usd>();
     let before = match Period::of(budget, created_at(pool), now) {
         Some(period) if cost.period_start.as_ref().map(|time| time.0) != Some(period.start) => {
             // The period began, and the status does not say so yet.
             let since = |(_, bill): &(bool, Bill)| spent_since(bill, period.start, now);
             if period.passed == 0 {
-                Decimal::ZERO
+                Usd::ZERO
             } else {
-                total - bills.iter().map(since).sum::<Decimal>()
+                total - bills.iter().map(since).sum::<Usd>()
             }
         }
-        Some(_) | None => usd_or_zero(&cost.spent_before_period),
+        Some(_) | None => Usd::or_zero(&cost.spent_before_period),
     };
     Some((most, total - before))
 }
@@ -239,8 +234,8 @@ fn begin_period(draft: &mut Draft<'_>, budget: &Budget) -> Option<Timestamp> {
             String::new()
         } else {
             let bills = draft.seen.bills();
-            let since: Decimal = bills.map(|bill| spent_since(bill, start, draft.now)).sum();
-            exact(draft.spent - since)
+            let since: Usd = bills.map(|bill| spent_since(bill, start, draft.now)).sum();
+            (draft.spent - since).exact()
         };
         cost.period_start = Some(Time(start));
     }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use skyward_api::{machine::MachineSpec, pool::PoolStatus};
-use skyward_core::{MachineRef, PoolScope};
+use skyward_core::{MachineRef, PoolScope, Usd};
 
 use crate::{
     base::requeue::Next,
@@ -171,7 +170,7 @@ pub(crate) struct Draft<'a> {
     /// Whether an Offer that was not refused lately could be ordered now.
     pub(crate) elsewhere: bool,
     /// What its machines have cost.
-    pub(crate) spent: Decimal,
+    pub(crate) spent: Usd,
     /// Whether its budget is spent.
     pub(crate) over_budget: bool,
 }
@@ -192,7 +191,7 @@ impl<'a> Draft<'a> {
             ordered: Vec::new(),
             last_failure: None,
             elsewhere: false,
-            spent: Decimal::ZERO,
+            spent: Usd::ZERO,
             over_budget: false,
         }
     }

@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rust_decimal::{Decimal, RoundingStrategy};
 use skyward_api::{condition::reason, machine::Market, pool::Place};
+use skyward_core::Usd;
 
 use super::{
     admission,
@@ -244,13 +244,12 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
 
 /// What each order may cost per hour beyond its price, by Provider: what its limits leave, in
 /// equal parts. Providers without such limits are left out.
-fn spare(draft: &Draft<'_>, ordered: &BTreeMap<String, (u32, Decimal)>) -> BTreeMap<String, Decimal> {
-    let spare = |(name, &(machines, hourly)): (&String, &(u32, Decimal))| {
+fn spare(draft: &Draft<'_>, ordered: &BTreeMap<String, (u32, Usd)>) -> BTreeMap<String, Usd> {
+    let spare = |(name, &(machines, hourly)): (&String, &(u32, Usd))| {
         let facts = draft.seen.providers.get(name)?;
         let left = admission::hourly_room(facts, facts.used.with(machines, hourly))?;
-        let each = left.max(Decimal::ZERO) / Decimal::from(machines.max(1));
-        let each = each.round_dp_with_strategy(6, RoundingStrategy::ToZero);
-        Some((name.clone(), each))
+        let each = left.max(Usd::ZERO) / machines.max(1);
+        Some((name.clone(), each.trunc_dp(6)))
     };
     ordered.iter().filter_map(spare).collect()
 }
@@ -285,7 +284,7 @@ struct OrderPlan<'a> {
     /// Whether only places with room for all of them count.
     whole: bool,
     /// Ordered from each Provider by this plan: machines, and USD per hour.
-    ordered: BTreeMap<String, (u32, Decimal)>,
+    ordered: BTreeMap<String, (u32, Usd)>,
     /// Machines of the spot market, including the orders of this plan.
     spot: u32,
     /// Machines on demand, including the orders of this plan.
@@ -379,7 +378,7 @@ impl<'a> OrderPlan<'a> {
     }
 
     fn choose(&self, draft: &Draft<'a>, market: Option<Market>) -> Option<Choice<'a>> {
-        let choose_of = |taken: &BTreeMap<String, (u32, Decimal)>| {
+        let choose_of = |taken: &BTreeMap<String, (u32, Usd)>| {
             let providers = admission::usable(draft.seen, taken);
             choose(
                 draft.candidates,

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use rust_decimal::Decimal;
 use skyward_api::{
     condition::{self, NewCondition, READY, RECONCILING, STALLED, cut, find, reason},
     labels,
     machine::Market,
     pool::{MachineAttention, PoolPhase},
 };
+use skyward_core::Usd;
 
 use super::{
     draft::{Draft, named},
@@ -19,7 +19,6 @@ use super::{
 use crate::{
     accounts::facts::AccountFacts,
     events::{self, EventSpec},
-    money,
     pool::{
         choice::ResolvedCandidate,
         facts::{MachineFacts, RemainingMachines},
@@ -294,10 +293,9 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
         .machines
         .iter()
         .filter(|machine| machine.bill.as_ref().is_none_or(|bill| bill.gone_at.is_none()))
-        .filter_map(|machine| money::usd(&machine.hourly_price))
-        .sum::<Decimal>()
-        .normalize()
-        .to_string();
+        .map(|machine| machine.hourly_price)
+        .sum::<Usd>()
+        .exact();
     status.selector = format!("{}={}", labels::POOL_UID, seen.pool.uid);
     status.head_address = seen
         .machines

@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use rstest::rstest;
-use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use skyward_api::{
     Duration, MachinePhase,
@@ -15,6 +14,7 @@ use skyward_api::{
     pool::{Place, PoolPhase},
     shared::Size,
 };
+use skyward_core::Usd;
 
 use super::{at, provider, ready, world};
 use crate::{
@@ -107,14 +107,14 @@ fn standing(slot: u32, provider: &str, region: &str) -> MachineFacts {
 }
 
 fn billed(slot: u32, hourly: &str, since: i64, gone_at: Option<i64>) -> MachineFacts {
-    let hourly: Decimal = hourly.parse().unwrap();
+    let hourly: Usd = hourly.parse().unwrap();
     MachineFacts {
         deleting: gone_at.is_some(),
         ready: gone_at.is_none(),
         bill: Some(Bill {
             tariff: Tariff {
                 hourly,
-                on_demand: hourly * Decimal::TWO,
+                on_demand: hourly * 2,
                 market: Market::Spot,
                 step: std::time::Duration::from_secs(1),
                 minimum: std::time::Duration::ZERO,
@@ -287,7 +287,7 @@ fn an_hourly_limit_lets_in_what_it_pays_for_and_a_cheaper_offer_instead_of_a_dea
         &[("a", "a-1", price("4"))],
     );
     seen.providers.get_mut("a").unwrap().limits = Quota {
-        hourly: Some(Decimal::from(9)),
+        hourly: Some(Usd::from(9)),
         ..Quota::default()
     };
     let plan = decide(&seen);
@@ -507,7 +507,7 @@ fn the_ceiling_of_an_order_is_what_the_user_is_willing_to_pay(
 
 #[test]
 fn a_month_that_is_spent_stops_orders_of_its_provider_and_of_its_namespace() {
-    let spent = |limit: i64, spent: i64| Some((Decimal::from(limit), Decimal::from(spent)));
+    let spent = |limit: i64, spent: i64| Some((Usd::from(limit), Usd::from(spent)));
     for (total, here, limit) in [
         (
             spent(100, 100),
@@ -576,7 +576,7 @@ fn no_order_may_cost_more_than_the_limits_of_its_provider_leave() {
     let mut seen = market(pool, &[("a", "a-1", price("3"))]);
     let facts = seen.providers.get_mut("a").unwrap();
     facts.marketplace = true;
-    facts.limits.hourly = Some(Decimal::from(7));
+    facts.limits.hourly = Some(Usd::from(7));
     let ceilings: Vec<_> = orders(&decide(&seen))
         .into_iter()
         .map(|order| order.max_hourly_cost.clone().unwrap())

@@ -25,7 +25,7 @@ use skyward_api::{
     offer::Architecture,
     pool::{Place, PoolPhase, PoolSpec, PoolStatus},
 };
-use skyward_core::{MachineRef, Mark};
+use skyward_core::{MachineRef, Mark, Usd};
 
 use super::{
     choice::candidate::template_hashes,
@@ -134,7 +134,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
         failure: None,
         runs: Some(0),
         address: format!("10.0.0.{slot}"),
-        hourly_price: "0".into(),
+        hourly_price: Usd::ZERO,
         place: Place {
             provider: "local".into(),
             region: String::new(),

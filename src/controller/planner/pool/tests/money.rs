@@ -2,6 +2,7 @@
 //! budgets that are counted from the record.
 
 use skyward_api::Machine;
+use skyward_core::Usd;
 
 use super::*;
 use crate::{
@@ -143,7 +144,7 @@ fn a_budget_is_counted_from_the_record_as_the_pools_own_plan_counts_it() {
             .unwrap(),
         )
     };
-    let usd = |text: &str| text.parse::<rust_decimal::Decimal>().unwrap();
+    let usd = |text: &str| text.parse::<Usd>().unwrap();
     let spent = |pool: &skyward_api::Pool, machines: &[Arc<Machine>], now: i64| {
         of_budget(pool, machines, at(now)).map(|(_, spent)| spent)
     };

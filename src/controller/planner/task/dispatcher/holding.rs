@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use skyward_api::condition::reason;
+use skyward_core::Usd;
 
 use super::{
     Dispatcher, ONE_TRY, TELL_HOLD, UNREAD,
@@ -16,7 +16,6 @@ use super::{
 use crate::{
     base::time::after,
     events::{self, EventSpec},
-    money::usd,
     task::model::RunId,
 };
 
@@ -78,9 +77,9 @@ impl Dispatcher {
         let hold = run.hold.as_ref()?;
         let machine = self.machines.get(&run.place);
         let price = machine
-            .and_then(|machine| usd(&machine.hourly_price))
-            .filter(|price| *price > Decimal::ZERO)
-            .map(|price| format!(", which costs ${}/h,", price.normalize()))
+            .map(|machine| machine.hourly_price)
+            .filter(|price| *price > Usd::ZERO)
+            .map(|price| format!(", which costs ${}/h,", price.exact()))
             .unwrap_or_default();
         let until = after(hold.since, self.hold_for).strftime("%Y-%m-%d %H:%M:%S UTC");
         Some(format!(

@@ -22,7 +22,7 @@ pub(crate) struct Cloud {
     /// Its machines turn out to be somebody else's.
     pub(crate) foreign: bool,
     /// Price that it bills, where that is not the recorded one.
-    pub(crate) bills: Option<Decimal>,
+    pub(crate) bills: Option<Usd>,
     /// Seconds from the order until the machine runs, and from the deletion until it is gone.
     pub(crate) takes: (i64, i64),
     /// Its machines, with the time of their next step.

@@ -114,7 +114,7 @@ impl World {
         );
         let shown = self.shown(name);
         let cost = object.and_then(|object| object.status.as_ref()?.cost.as_ref());
-        let month = |limit: Option<Decimal>, namespace: Option<&str>| {
+        let month = |limit: Option<Usd>, namespace: Option<&str>| {
             let namespace = namespace.map(|namespace| (namespace, &Unchanged as &dyn Pseudonyms));
             Some((limit?, spent_this_month(cost, &shown, namespace, self.now)))
         };

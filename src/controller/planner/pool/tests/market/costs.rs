@@ -137,7 +137,7 @@ fn a_pool_that_cost_nothing_says_so_once_too() {
 fn a_machine_that_is_gone_costs_nothing_more_an_hour() {
     let mut seen = market(json!({ "provider": "a" }), &[("a", "a-1", price("1"))]);
     let costs = |hourly: &str, machine: MachineFacts| MachineFacts {
-        hourly_price: hourly.into(),
+        hourly_price: hourly.parse().unwrap(),
         ..machine
     };
     seen.machines = vec![

@@ -144,7 +144,7 @@ impl World {
             public_address: None,
             accelerator: None,
             out_of_memory: machine.out_of_memory.clone(),
-            hourly_price: "2.5".into(),
+            hourly_price: skyward_core::Usd::cents(250),
             connection: machine.connection,
         });
         Event::Views {
