@@ -49,7 +49,7 @@ const PLANNER: Rooms = &[
         "machine",
         &["base", "events", "money", "records", "accounts", "pool"],
     ),
-    ("task", &["base", "accelerators", "events", "money", "pool"]),
+    ("task", &["base", "accelerators", "events", "pool"]),
 ];
 
 /// The rooms of the controller.
