@@ -25,6 +25,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use skyward_api::condition::cut;
+use skyward_core::clock;
 use skyward_planner::events::{EventKind, EventSpec, reason};
 use tokio::{
     sync::mpsc,
@@ -123,7 +124,7 @@ impl Writer {
     async fn write(&mut self, regarding: &ObjectReference, spec: &EventSpec) {
         let namespace = regarding.namespace.as_deref().unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let now = Timestamp::now();
+        let now = clock::now();
         let outcome = if let Some((name, count)) = self.recent.count_up(regarding, spec) {
             let patch = Patch::Merge(repeated(count, now));
             let params = PatchParams::default();

@@ -12,6 +12,7 @@ use std::{
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
+use skyward_core::clock;
 use tokio::sync::watch;
 
 use crate::metrics::Sources;
@@ -79,7 +80,7 @@ impl Health {
     /// Remembers why a plan is as it is; the object is `Pool namespace/name`.
     pub fn planned(&self, object: String, reasons: Vec<String>, actions: Vec<String>) {
         let plan = LastPlan {
-            at: Timestamp::now(),
+            at: clock::now(),
             reasons,
             actions,
         };

@@ -10,13 +10,13 @@ mod restore;
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use prometheus_client::{
     encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry, Unit},
 };
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
+use skyward_core::clock;
 use skyward_planner::{base::key::Key, restore::evidence::Evidence};
 use skyward_remote::sessions::{MachineKey, Sessions, Stage};
 use skyward_store::Store;
@@ -286,7 +286,7 @@ impl Metrics {
 
     /// Sets the metrics that are read from the caches; called at each scrape.
     pub fn observe(&self, sources: &Sources) {
-        self.cost.observe(sources, Timestamp::now());
+        self.cost.observe(sources, clock::now());
         self.machines.clear();
         self.sessions.clear();
         for phase in MACHINE_PHASES {

@@ -18,6 +18,7 @@ use kube::{
     },
 };
 use parking_lot::Mutex;
+use skyward_core::clock;
 use skyward_planner::base::{
     key::{Key, key_of},
     requeue::Next,
@@ -271,7 +272,7 @@ impl<R: Reconcile> Driver<R> {
         for _ in 0..ROUNDS {
             let before = std::mem::take(&mut outcomes);
             let seen = self.reconcile.observe(record.object(), memory, before).await;
-            let plan = self.reconcile.plan(&seen, memory, Timestamp::now());
+            let plan = self.reconcile.plan(&seen, memory, clock::now());
             if !self.reconcile.audit(key, &seen, &plan) {
                 return Ok(Action::requeue(AFTER_VIOLATION));
             }

@@ -7,6 +7,7 @@
 pub mod accelerator;
 pub mod account;
 pub mod boot;
+pub mod clock;
 pub mod diagnosis;
 pub mod error;
 pub mod fence;

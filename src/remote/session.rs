@@ -15,8 +15,8 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
-use jiff::Timestamp;
 use parking_lot::Mutex;
+use skyward_core::clock;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     sync::watch,
@@ -246,7 +246,7 @@ impl Session {
         let host_key = connection.host_key().to_owned();
         self.publish(|published| {
             published.state.host_key = Some(host_key);
-            published.state.reachable_at.get_or_insert_with(Timestamp::now);
+            published.state.reachable_at.get_or_insert_with(clock::now);
         });
         Ok(connection)
     }
@@ -422,7 +422,7 @@ impl Session {
         info!(machine = %self.spec.borrow().machine, version = facts.version, "machine is ready");
         let published = agent.clone();
         self.publish(|p| {
-            let now = Timestamp::now();
+            let now = clock::now();
             p.state.bootstrapped_at.get_or_insert(now);
             p.state.ready_at.get_or_insert(now);
             p.state.agent = Some(facts);
@@ -446,7 +446,7 @@ impl Session {
 
     /// Waits for a turn. That time does not count towards the machine's timeouts.
     async fn waits<T>(&self, turn: impl Future<Output = T>) -> T {
-        let (since, at) = (Instant::now(), Timestamp::now());
+        let (since, at) = (Instant::now(), clock::now());
         let mut turn = std::pin::pin!(turn);
         if let Some(turn) = turn.as_mut().now_or_never() {
             return turn;
@@ -510,7 +510,7 @@ impl Session {
             Stage::Reconnecting { since, .. } => Stage::Reconnecting { last_error, since },
             _ if state.ready_at.is_some() => {
                 warn!(machine = %self.spec.borrow().machine, why, "connection to the machine is lost");
-                let since = Timestamp::now();
+                let since = clock::now();
                 Stage::Reconnecting { last_error, since }
             }
             _ => Stage::Dialing {

@@ -121,6 +121,7 @@ const REACHING: &[&str] = &[
 /// Crates under `tests/`: they may use everything.
 const TESTS: &[&str] = &[
     "skyward-testkit",
+    "skyward-apisim",
     "skyward-cloudsim",
     "skyward-conformance",
     "skyward-control-plane-tests",

@@ -3,6 +3,7 @@
 
 mod admission;
 mod changes;
+mod exchanges;
 mod limits;
 mod manifests;
 mod records;

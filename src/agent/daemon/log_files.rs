@@ -25,7 +25,7 @@ const DEFAULT_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
 /// A file of the tail is the 64th part of the limit, and at most this.
 const LARGEST_FILE: u64 = 8 * 1024 * 1024;
 /// Most looks at the folder for one read. The shim can replace all files of the tail between two
-/// looks only while this process stands still.
+/// looks only while this process stands still, as on a machine that has too few cores.
 const LOOKS: u32 = 16;
 
 /// The log of a run that is being written.
@@ -235,14 +235,25 @@ impl LogReader {
     }
 
     /// The bytes at that offset, or the next bytes that are kept, with their offset; `None` at the
-    /// present end.
+    /// present end. [`ErrorKind::WouldBlock`]: the run prints faster than its files are looked at, and
+    /// a later read may succeed.
     pub(super) fn read(&mut self, offset: u64) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let folder = self.folder.clone();
+        self.read_of(offset, || starts(&folder))
+    }
+
+    /// [`Self::read`] of the files that `starts` lists anew at each look.
+    fn read_of(
+        &mut self,
+        offset: u64,
+        mut starts: impl FnMut() -> io::Result<Vec<u64>>,
+    ) -> io::Result<Option<(u64, Vec<u8>)>> {
         if let Some(data) = self.at(offset)? {
             return Ok(Some((offset, data)));
         }
         let mut newest_before = None;
         for _ in 0..LOOKS {
-            let starts = starts(&self.folder)?;
+            let starts = starts()?;
             let behind = starts.partition_point(|start| *start <= offset);
             // Read after the look: a file later in the list was created when this one was complete.
             if let Some(&start) = starts[..behind].last()
@@ -260,7 +271,10 @@ impl LogReader {
             }
             newest_before = starts.last().copied();
         }
-        Err(io::Error::other("its files change faster than they are read"))
+        Err(io::Error::new(
+            ErrorKind::WouldBlock,
+            "its files change faster than they are read",
+        ))
     }
 
     /// Opens the file that begins there; whether there is one.

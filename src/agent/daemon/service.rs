@@ -344,7 +344,7 @@ async fn send_log(
 ) -> Result<(), Status> {
     let mut newest = own.ledger.newest();
     let mut reader = LogReader::new(own.home.run(run_id));
-    loop {
+    'read: loop {
         newest.mark_unchanged();
         // Asked before reading: by then all output of an ended run is there.
         let ended = own.ledger.has_finished(run_id).unwrap_or_default();
@@ -355,8 +355,17 @@ async fn send_log(
             })
             .await?;
             reader = back;
-            let Some((at, data)) = read.map_err(|error| unreadable(&error))? else {
-                break;
+            let (at, data) = match read {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                // The run prints faster than this machine looks: it is read where it is then.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !ended => {
+                    tokio::select! {
+                        () = tokio::time::sleep(FOLLOW) => continue 'read,
+                        () = chunks.closed() => return Ok(()),
+                    }
+                }
+                Err(error) => return Err(unreadable(&error)),
             };
             if at > offset && !gaps {
                 return Ok(());

@@ -27,6 +27,7 @@ use kube::{
 };
 use serde::{Deserialize, Serialize};
 use skyward_api::labels;
+use skyward_core::clock;
 use tokio::time::Instant;
 
 use crate::{
@@ -206,7 +207,7 @@ impl Claims {
         };
         let Some(text) = annotation(&definition) else {
             // The definition may have been replaced under a healthy leader.
-            if self.seen.is_none() && !is_old(&definition, Timestamp::now()) {
+            if self.seen.is_none() && !is_old(&definition, clock::now()) {
                 return Ok(Look::Free(Box::new(definition)));
             }
             let rest = self.rest((String::new(), None), MISSING, Instant::now());

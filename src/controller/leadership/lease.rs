@@ -17,6 +17,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use skyward_api::labels;
+use skyward_core::clock;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -220,7 +221,7 @@ async fn look(
     let spec = object.as_ref().map(|_| spec.unwrap_or(&empty));
     let (written, rest) = match decide(spec, &config.identity, since.elapsed(), config.lease_duration) {
         Decision::Create(epoch) => {
-            let wanted = record(config, None, epoch.max(first_epoch(Timestamp::now())));
+            let wanted = record(config, None, epoch.max(first_epoch(clock::now())));
             let params = PostParams {
                 field_manager: Some(labels::MANAGER.to_owned()),
                 ..Default::default()
@@ -258,7 +259,7 @@ fn first_epoch(now: Timestamp) -> i32 {
 
 /// The record of an acquisition.
 fn record(config: &Config, old: Option<&LeaseObject>, epoch: i32) -> LeaseObject {
-    let now = MicroTime(Timestamp::now());
+    let now = MicroTime(clock::now());
     let mut metadata = old.map_or_else(
         || ObjectMeta {
             name: Some(LEASE.to_owned()),
@@ -339,7 +340,7 @@ async fn release(api: &Api<LeaseObject>, mut object: LeaseObject) {
     if let Some(spec) = object.spec.as_mut() {
         spec.holder_identity = None;
         spec.lease_duration_seconds = Some(1);
-        spec.renew_time = Some(MicroTime(Timestamp::now()));
+        spec.renew_time = Some(MicroTime(clock::now()));
     }
     object.metadata.managed_fields = None;
     match timeout(

@@ -21,8 +21,8 @@ use axum::{
     routing::get,
 };
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use jiff::Timestamp;
 use rustls::ServerConfig;
+use skyward_core::clock;
 use skyward_remote::MachineKey;
 use skyward_store::Store;
 use skyward_subresources::{
@@ -72,7 +72,7 @@ async fn keep_certificates(context: &Context, ready: watch::Sender<Option<Arc<Se
     let mut used = issuer::Data::new();
     loop {
         let mut pause = LOOK;
-        match trust::refresh(&context.client, namespace, Timestamp::now()).await {
+        match trust::refresh(&context.client, namespace, clock::now()).await {
             Err(error) => {
                 tracing::warn!(%error, "our certificates could not be looked after; trying again");
                 pause = RETRY;

@@ -436,7 +436,7 @@ impl Machines for LiveMachine {
 async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     use skyward_subresources::data::Data as _;
     let mut secrets = issuer::Secrets::default();
-    let now = Timestamp::now();
+    let now = clock::now();
     let plan = issuer::plan(&secrets, "ns", now);
     issuer::issue(&plan, &mut secrets, "ns", now).unwrap();
     let own = |key: &str| secrets.controller[key].as_slice();

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::{
     Api, Resource, ResourceExt,
     api::{PatchParams, PostParams},
 };
 use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image};
-use skyward_core::{Deletion, ProviderError, machine::Endpoint};
+use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint};
 use skyward_planner::{
     accounts::{
         resolved::{INSTANCE_TIMEOUT, ResolvedProvider},
@@ -138,7 +137,7 @@ pub(super) async fn act(
     if let Some((what, why)) = &plan.shortage {
         context
             .unavailable
-            .remember(what.clone(), why.clone(), Timestamp::now());
+            .remember(what.clone(), why.clone(), clock::now());
         if let Unavailable::Dear { provider, .. } = what {
             // The Provider's status must have the epoch before this process may end.
             context.feed.publish(&Change::Provider(provider.clone()));
@@ -149,7 +148,7 @@ pub(super) async fn act(
     }
     if let Some(status) = &plan.status {
         let fresh = write_status(context, machine, status).await?;
-        cache.memory.last_write = Some(Timestamp::now());
+        cache.memory.last_write = Some(clock::now());
         tell_metrics(context, seen, status);
         record.wrote(fresh);
         publish(context, machine, seen, plan);
@@ -159,7 +158,7 @@ pub(super) async fn act(
             Action::Order => {
                 let answer = place_order(context, machine, cache, seen).await?;
                 if let Some(answer) = &answer {
-                    cache.memory.ordered(answer, Timestamp::now());
+                    cache.memory.ordered(answer, clock::now());
                 }
                 outcomes.order = answer;
             }
@@ -317,7 +316,7 @@ async fn place_order(
     };
     let order = order(&seen.machine, &pool.spec, parts);
     let Some(_turn) = account.turn().await else {
-        cache.memory.waits_for_its_turn(None, Timestamp::now());
+        cache.memory.waits_for_its_turn(None, clock::now());
         return Err(Error::NoTurn);
     };
     // The key and the turn took a while: if the terms broke meanwhile, the next plan says so.

@@ -20,6 +20,7 @@ use std::{
 use futures::StreamExt;
 use jiff::Timestamp;
 use skyward_api::Machine;
+use skyward_core::clock;
 use skyward_planner::{
     base::{
         key::{Key, key_of},
@@ -65,7 +66,7 @@ pub async fn run(context: Context) {
             .iter()
             .filter_map(|machine| machine.metadata.uid.clone())
             .collect(),
-        leads_since: Timestamp::now(),
+        leads_since: clock::now(),
     };
     let reconciles = drive(
         machines,
@@ -109,7 +110,7 @@ impl Reconcile for Machines {
 
     /// Treated as a predecessor's: it is not known what was ordered last.
     fn after_panic(&self, _: &Key) -> Option<MachineCache> {
-        Some(MachineMemory::inherited(Timestamp::now()).into())
+        Some(MachineMemory::inherited(clock::now()).into())
     }
 
     async fn observe(

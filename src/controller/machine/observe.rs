@@ -1,8 +1,8 @@
 //! Gathers the facts for a Machine's plan. Makes no decision.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use skyward_api::{Machine, Pool};
+use skyward_core::clock;
 use skyward_planner::{
     accounts::quota::beyond,
     base::key::Key,
@@ -36,13 +36,13 @@ pub async fn observe(
         .providers
         .get(&facts.spec.provider)
         .map(|account| account.provider);
-    let asked_at = Timestamp::now();
+    let asked_at = clock::now();
     let answer = match client.as_ref().filter(|_| facts.is_asked_about()) {
         None => LookupOutcome::Unknown(None),
         Some(client) => {
             let answer = client.get(&facts.reference(&context.cluster)).await;
             if let Err(error) = &answer {
-                memory.heard(error, Timestamp::now());
+                memory.heard(error, clock::now());
             }
             LookupOutcome::of(answer)
         }
@@ -70,7 +70,7 @@ pub async fn observe(
         machine,
         facts,
     };
-    looked.observed(memory, Timestamp::now())
+    looked.observed(memory, clock::now())
 }
 
 /// The terms that an order must satisfy, as they are now.
@@ -83,7 +83,7 @@ pub(crate) fn read_terms(context: &Context, machine: &Machine, pool: Option<&Poo
         provider: provider_facts(context, &namespace, &spec.provider),
         provider_goes: provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some()),
         beyond: beyond(machine),
-        budget: pool.and_then(|pool| of_budget(pool, &machines, Timestamp::now())),
+        budget: pool.and_then(|pool| of_budget(pool, &machines, clock::now())),
     }
 }
 

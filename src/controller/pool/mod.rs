@@ -16,6 +16,7 @@ use skyward_api::{
     Pool,
     condition::{RECONCILING, is_true},
 };
+use skyward_core::clock;
 use skyward_planner::{
     base::{
         key::{Key, key_of},
@@ -239,7 +240,7 @@ impl Reconcile for Pools {
             }
             Err(act::Error::Refused(why)) => {
                 let earlier = memory.refused.take();
-                memory.refused = Some(Refused::after(earlier, generation, why.clone(), Timestamp::now()));
+                memory.refused = Some(Refused::after(earlier, generation, why.clone(), clock::now()));
             }
             Err(_) => {}
         }

@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     Api, ResourceExt,
@@ -17,7 +16,7 @@ use skyward_api::{
     condition::{self, find},
     pool::PoolSpec,
 };
-use skyward_core::{Capabilities, MachineRef, Scope, Usd};
+use skyward_core::{Capabilities, MachineRef, Scope, Usd, clock};
 use skyward_planner::{
     accounts::{
         cost::{Pseudonyms, spent_this_month},
@@ -233,7 +232,7 @@ fn spent(context: &Context, provider: &ProviderObject, namespace: Option<&str>) 
     let cost = provider.status.as_ref().and_then(|status| status.cost.as_ref());
     let machines = context.fleet.of_provider(&provider.name_any());
     let namespace = namespace.map(|namespace| (namespace, &context.seal as &dyn Pseudonyms));
-    spent_this_month(cost, &machines, namespace, Timestamp::now())
+    spent_this_month(cost, &machines, namespace, clock::now())
 }
 
 pub(crate) fn namespace_facts(context: &Context, name: &str) -> NamespaceFacts {

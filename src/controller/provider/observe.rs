@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use skyward_api::{Machine, Provider as ProviderObject};
-use skyward_core::{Provider, ProviderError};
+use skyward_core::{Provider, ProviderError, clock};
 use skyward_planner::{
     provider::{
         deletion::{self, Left, Owners},
@@ -37,7 +36,7 @@ impl Providers {
     pub(super) async fn observe(&self, provider: &Arc<ProviderObject>, cache: &mut ProviderCache) -> Seen {
         let name = provider.name_any();
         let secret = self.rotated.take(&name);
-        let answer = if plan::is_due(provider, &cache.memory, secret.as_deref(), Timestamp::now()) {
+        let answer = if plan::is_due(provider, &cache.memory, secret.as_deref(), clock::now()) {
             match self.ask(provider, cache).await {
                 Refresh::Failed(problem) => Refresh::Failed(self.explained(provider, problem)),
                 answer => answer,
@@ -61,7 +60,7 @@ impl Providers {
         if verdict.held {
             self.context.holds.set(&name, true);
         }
-        let now = Timestamp::now();
+        let now = clock::now();
         let unavailable = &self.context.unavailable;
         if let Some(status) = &provider.status {
             unavailable.recall(&name, &status.barred_offers, now);

@@ -5,9 +5,9 @@ pub(crate) mod act;
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use skyward_api::{Machine, Provider as ProviderObject, condition};
+use skyward_core::clock;
 use skyward_planner::{
     events::{self, EventSpec},
     restore::{evidence::Evidence, verdict},
@@ -33,7 +33,7 @@ impl Providers {
             self.has_heard(&provider.name_any()),
             pools.iter().map(orphan).max().unwrap_or(HOLD).max(HOLD),
         );
-        (verdict::verdict(&seen, Timestamp::now()), evidence.clone())
+        (verdict::verdict(&seen, clock::now()), evidence.clone())
     }
 
     /// Whether the agents of a Provider's recorded machines have told this leader their epochs. An

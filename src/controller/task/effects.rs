@@ -15,6 +15,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 use skyward_api::{Machine, Task, TaskStatus, shared::EnvFrom};
+use skyward_core::clock;
 use skyward_planner::{
     base::key::Key,
     task::{
@@ -441,7 +442,7 @@ fn unrolled(fact: Fact) -> Vec<Option<Fact>> {
 
 /// The clock, in one place.
 pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
+    clock::now()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 use skyward_api::{Task, TaskPhase};
+use skyward_core::clock;
 use skyward_planner::{
     base::time::after,
     task::{model::Uid, status},
@@ -110,7 +111,7 @@ impl Expiry {
     }
 
     fn put(&self, due: Due) {
-        if due.at <= after(Timestamp::now(), HORIZON) {
+        if due.at <= after(clock::now(), HORIZON) {
             self.0.lines.lock().put(due);
             self.0.changed.notify_one();
         }
@@ -140,10 +141,10 @@ async fn expire(context: &Context, expiry: &Expiry) {
 
 async fn delete_all_due(context: &Context, expiry: &Expiry) {
     loop {
-        match expiry.next(Timestamp::now()) {
+        match expiry.next(clock::now()) {
             Ok(mut due) if context.holds.any() => {
                 // Nothing is deleted while this cluster may have been restored.
-                due.at = after(Timestamp::now(), AGAIN);
+                due.at = after(clock::now(), AGAIN);
                 expiry.put(due);
             }
             Ok(mut due) => {
@@ -194,7 +195,7 @@ fn time_of(task: &Task) -> Option<Timestamp> {
 
 /// Deletes the Task if it is still due. Answers when to look again; `None`: it is gone, or stays.
 async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) -> Option<Timestamp> {
-    let again = |pause| Some(after(Timestamp::now(), pause));
+    let again = |pause| Some(after(clock::now(), pause));
     let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &due.namespace);
     // A change after its end counts, for example to stay.
     let task = match tasks.get_opt(&due.name).await {
@@ -209,7 +210,7 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
         return None;
     }
     let at = time_of(&task)?;
-    if at > Timestamp::now() {
+    if at > clock::now() {
         return Some(at);
     }
     let api: Api<Task> = Api::namespaced(client.clone(), &due.namespace);

@@ -219,6 +219,21 @@ fn a_reader_that_is_overtaken_goes_on_behind_the_gap_with_whole_records() {
 }
 
 #[test]
+fn a_reader_that_finds_other_files_at_each_look_gives_up_for_now_and_reads_on_later() {
+    let mut bed = Bed::new(6400);
+    bed.print(&[40; 2000]);
+    let mut reader = LogReader::new(bed.folder());
+    let mut newest = 1 << 40;
+    // Each of these files is replaced before it can be opened.
+    let read = reader.read_of(1, || {
+        newest += 1000;
+        Ok(vec![newest])
+    });
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    assert!(reader.read(1).unwrap().is_some());
+}
+
+#[test]
 fn the_end_of_a_log_is_found_over_several_files() {
     let mut bed = Bed::new(2000);
     bed.print(&[30; 200]);

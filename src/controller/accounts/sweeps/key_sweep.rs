@@ -19,6 +19,7 @@ use kube::{
     api::{DeleteParams, ListParams, Preconditions},
 };
 use skyward_api::{Machine, Pool, labels};
+use skyward_core::clock;
 use skyward_planner::base::time::elapsed;
 use tokio::time::sleep;
 
@@ -118,7 +119,7 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
         let machines = call(machines.list(&ListParams::default())).await?;
         wanted.extend(machines.items.into_iter().map(|machine| machine.spec.pool_uid));
     }
-    let now = Timestamp::now();
+    let now = clock::now();
     let (delete, watch) = plan(&found, &wanted, sightings, now);
     sightings.retain(|key, _| watch.contains(key) || delete.contains(key));
     for key in watch {

@@ -16,7 +16,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use skyward_api::provider::AfterRestore;
-use skyward_core::{Deletion, MachineRef, ProviderMachine, provider::MarkWriters};
+use skyward_core::{Deletion, MachineRef, ProviderMachine, clock, provider::MarkWriters};
 use skyward_planner::{
     accounts::orphans::{Rules, Sightings, is_news, plan},
     base::{key::key_of, time::elapsed},
@@ -147,7 +147,7 @@ async fn sweep_account(
         .and_then(|object| object.status.as_ref()?.after_restore.as_ref());
     let writers = account.provider.capabilities().mark_writers;
     let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
-    let now = Timestamp::now();
+    let now = clock::now();
     memory.ended.retain(|at| elapsed(*at, now) < LATELY);
     let rules = Rules {
         marks_prove: evidence::is_proof(writers),

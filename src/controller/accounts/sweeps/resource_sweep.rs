@@ -14,7 +14,7 @@ use std::{
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use skyward_core::{Leftover, PoolScope};
+use skyward_core::{Leftover, PoolScope, clock};
 use skyward_planner::base::time::elapsed;
 
 use super::{each_until_shutdown, pause};
@@ -122,7 +122,7 @@ async fn sweep(context: &Context, name: &str, account: &Account, sightings: &mut
         .chain(machines.iter().map(|machine| machine.spec.pool_uid.clone()))
         .collect();
     let settle = account.provider.capabilities().settle_time.max(LEAST_SETTLE);
-    let now = Timestamp::now();
+    let now = clock::now();
     let mut had = BTreeSet::new();
     for leftover in found
         .iter()

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::Lease as LeaseObject, apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{Api, api::PostParams};
+use skyward_core::clock;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -115,7 +115,7 @@ impl Renewal {
     async fn once(&mut self, sent: Instant) -> Once {
         let object = &mut self.taken.object;
         if let Some(spec) = object.spec.as_mut() {
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            spec.renew_time = Some(MicroTime(clock::now()));
         }
         object.metadata.managed_fields = None;
         let params = PostParams::default();
