@@ -42,7 +42,7 @@ impl Architecture {
 }
 
 /// Accelerators of one machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Accelerators {
     /// Canonical name, such as `H100`.
     pub name: String,
@@ -51,7 +51,6 @@ pub struct Accelerators {
     /// Memory of each in GB (10^9 bytes).
     pub memory_gb: Option<f64>,
     /// How each is built in, where the provider says it.
-    #[serde(default)]
     pub form_factor: Option<FormFactor>,
 }
 

@@ -1,9 +1,10 @@
 //! Money: an amount of US dollars, or of US dollars per hour. Every price, bid, limit and cost is a
-//! [`Usd`], so that no amount is taken for another number, and none is multiplied by another. An
-//! amount in another currency is none: it becomes one by an exchange rate.
+//! [`Usd`], so that no amount is taken for another number or multiplied by another amount. An amount
+//! in another currency becomes a [`Usd`] by an exchange rate.
 //!
-//! Whatever a cloud says and whatever a person wrote is cut to what anybody spends, so no sum of
-//! amounts overflows.
+//! What a cloud says and what a person wrote is cut to what somebody may spend, so that no sum
+//! overflows, and rounded to the places that records have, so that a record is read as what was
+//! written.
 
 use std::{fmt, iter::Sum, ops, str::FromStr};
 
@@ -12,9 +13,10 @@ use rust_decimal::{Decimal, RoundingStrategy::ToZero};
 
 /// USD that nobody spends. A status that was edited by hand may say more, which no sum holds.
 const MOST: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
+/// Decimal places of an amount on record: much finer than a bill.
+const PLACES: u32 = 12;
 
-/// An amount of US dollars. Its text is that for people and statuses: cents and fractions of them,
-/// no trailing zeros.
+/// An amount of US dollars. Its text is for people: cents and fractions of them, no trailing zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Add, AddAssign, Sub, Sum)]
 pub struct Usd(Decimal);
 
@@ -60,9 +62,9 @@ impl Usd {
         Self(self.0.round_dp_with_strategy(places, ToZero))
     }
 
-    /// As prices and ledgers keep it, much finer than a bill.
+    /// As records keep it.
     pub fn exact(self) -> String {
-        self.0.round_dp(12).normalize().to_string()
+        self.0.round_dp(PLACES).normalize().to_string()
     }
 
     /// The nearest float, for metrics and for clouds that take a JSON number.
@@ -75,7 +77,7 @@ impl Usd {
 /// Whole dollars, or a decimal of them.
 impl<T: Into<Decimal>> From<T> for Usd {
     fn from(amount: T) -> Self {
-        Self(amount.into().clamp(-MOST, MOST))
+        Self(amount.into().clamp(-MOST, MOST).round_dp(PLACES))
     }
 }
 
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_shown_four_places_and_ledgers_keep_twelve() {
+    fn people_are_shown_four_places_and_records_keep_twelve() {
         for (amount, shown, exact) in [
             ("12.340000", "12.34", "12.34"),
             ("0.00004", "0", "0.00004"),
@@ -164,13 +166,17 @@ mod tests {
             assert_eq!(usd(amount).to_string(), shown);
             assert_eq!(usd(amount).exact(), exact);
         }
+        assert_eq!((Usd::from(1) / 3).exact(), "0.333333333333");
+        // Else an order would be refused for a price above its own.
+        let noisy = usd("3.1700000000000004");
+        assert_eq!(usd(&noisy.exact()), noisy, "what was read is on record as it is");
     }
 
     #[test]
     fn amounts_are_rounded_as_they_are_needed() {
         assert_eq!(usd("0.12346").round_dp(4), usd("0.1235"));
         assert_eq!(usd("0.12349").trunc_dp(4), usd("0.1234"));
-        assert!(usd("4.35").to_f64().to_string() == "4.35");
+        assert_eq!(usd("4.35").to_f64().to_string(), "4.35");
     }
 
     #[test]

@@ -238,7 +238,9 @@ impl<'a> Record<'a> {
     /// The costs by the ledger and by the meter, in USD.
     fn both(&self) -> (Usd, Usd) {
         let bill = self.bench.sim.meter(|meter| meter.bill(ACCOUNT));
-        (money::so_far(&self.machine, self.now()).total(), bill.into())
+        let ours = money::so_far(&self.machine, self.now()).total();
+        // Both with the places of a record.
+        (ours.round_dp(12), bill.into())
     }
 }
 

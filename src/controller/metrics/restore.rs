@@ -95,7 +95,7 @@ pub(super) mod tests {
             machine: "team/m".to_owned(),
             pool_uid: "never".to_owned(),
             attempt: 1,
-            hourly: Some(Usd::new(25, 1)),
+            hourly: Some(skyward_core::Usd::new(25, 1)),
             standing: Standing::Strange,
         };
         Evidence {

@@ -303,7 +303,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
     }
 }
 
-/// Usd places of USD per hour that are compared: clouds count with floating points.
+/// Decimal places of USD per hour that are compared: clouds count with floating points.
 const PLACES: u32 = 6;
 
 /// The message about a machine whose provider names a price above the recorded maximum. The first
