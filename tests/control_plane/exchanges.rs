@@ -58,8 +58,9 @@ async fn release(client: &Client, namespace: &str) -> Result<()> {
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     for pool in pools.list(&ListParams::default()).await? {
         if !pool.finalizers().is_empty() {
-            let released = pools.patch(&pool.name_any(), &PatchParams::default(), &free);
-            released.await?;
+            pools
+                .patch(&pool.name_any(), &PatchParams::default(), &free)
+                .await?;
         }
     }
     Ok(())
