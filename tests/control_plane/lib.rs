@@ -1,7 +1,8 @@
 //! What the tests of the custom resources share: the CRDs of this checkout on the
 //! cluster under test, and objects written as YAML. The tests are in `main.rs`.
 //!
-//! Nothing here needs the operator; where one runs, it does not disturb these tests.
+//! These tests come before the operator: where one runs, it writes into their Pools, and the
+//! chart's admission policies refuse what the tests write in its place.
 
 use std::path::Path;
 
