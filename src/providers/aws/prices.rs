@@ -105,7 +105,7 @@ pub fn price(entry: &str) -> Option<(String, Usd)> {
         .filter(|price| *price > Usd::ZERO)
         .min()?;
     let name = product.product.attributes.instance_type;
-    (!name.is_empty()).then(|| (name, price))
+    (!name.is_empty()).then_some((name, price))
 }
 
 /// The error of a page that leads to itself: the list is incomplete.
