@@ -116,7 +116,7 @@ fn at_machine(what: Happening, machine: &Machine, scene: &Scene) -> Result<Optio
         }
         Happening::LinkCut => cut_link(&scene.controller_ip, &machine.ip).map(Some),
         Happening::LinkSlowed => slow_link(machine),
-        Happening::DiskFilled => fill_disk(machine),
+        Happening::DiskFilled => Ok(fill_disk(machine)),
         // By the API server, which may have to be asked again.
         _ => Ok(Some(Undo::nothing())),
     }
@@ -293,14 +293,10 @@ fn links() -> Vec<String> {
 }
 
 /// The agent's home has a small file system of its own.
-fn fill_disk(machine: &Machine) -> Result<Option<Undo>> {
-    let Some(pid) = pids_in_pod(&machine.uid, "skyward-machine").first().copied() else {
-        return Ok(None);
-    };
+fn fill_disk(machine: &Machine) -> Option<Undo> {
+    let pid = pids_in_pod(&machine.uid, "skyward-machine").first().copied()?;
     let path = PathBuf::from(format!("/proc/{pid}/root/opt/skyward/chaos"));
-    let Ok(mut file) = fs::File::create(&path) else {
-        return Ok(None);
-    };
+    let mut file = fs::File::create(&path).ok()?;
     let undo = Undo::by(move || {
         // It is gone with its machine.
         let _ = fs::remove_file(&path);
@@ -308,7 +304,7 @@ fn fill_disk(machine: &Machine) -> Result<Option<Undo>> {
     });
     let piece = vec![0; 1 << 20];
     let is_full = (0..MOST_MIB).any(|_| file.write_all(&piece).is_err());
-    Ok(is_full.then_some(undo))
+    is_full.then_some(undo)
 }
 
 fn clock_record() -> PathBuf {

@@ -70,6 +70,15 @@ async fn whatever_happens_each_attempt_runs_once_and_nothing_stays() -> Result {
         "--timeout=300s",
     ];
     cluster.kubectl(&leftovers).await?.ok()?;
+    let providers = ["providers.skyward.dev", "-l", "skyward-test-story"];
+    let allow = ["--overwrite", "skyward.dev/allow-deletion=true"];
+    cluster
+        .kubectl(&[&["annotate"], &providers[..], &allow].concat())
+        .await?;
+    cluster
+        .kubectl(&[&["delete", "--wait=false"], &providers[..]].concat())
+        .await?
+        .ok()?;
 
     let begun = Instant::now();
     let mut totals = Figures::new();

@@ -74,7 +74,7 @@ async fn look(client: &Client, namespace: &str, scene: &Shared<Scene>, marks: &S
     let tasks: Api<Task> = Api::namespaced(client.clone(), namespace);
     for task in tasks.list(&ListParams::default()).await?.items {
         let name = task.name_any();
-        let Some(status) = task.status.filter(|status| has_ended(status)) else {
+        let Some(status) = task.status.filter(has_ended) else {
             continue;
         };
         let seen_at = with(marks, |marks| marks.len());
