@@ -55,7 +55,7 @@ bench: tools ## Benchmarks, on the local cluster: `name value unit bar raw-limit
 	@hack/bench.sh
 
 .PHONY: soak
-soak: ## Simulations and crash stories with ever new seeds (MINUTES=60 SEED= ROUNDS=)
+soak: ## Simulations, crash stories and chaos with ever new seeds (MINUTES=60 SEED= ROUNDS= ONLY=chaos)
 	@hack/test.sh soak
 
 .PHONY: upgrade

@@ -5,12 +5,14 @@
 #   make soak                      for an hour
 #   make soak MINUTES=480          for a night
 #   make soak SEED=123 ROUNDS=1    one round again, with the seed that failed
+#   make soak ONLY=chaos           chaos alone: round after round of it, and its figures
 #
 # Each round runs the simulations and properties (the seed chooses their histories: 50,000
 # of Pools and clouds in each round, so that twenty are a million; CASES says how many each
 # property tries) and the stories of the cluster in which something is killed (the seed
-# chooses the moments); every fifth round runs all stories. Called by hack/test.sh, which
-# brings the cluster; the tests read SKYWARD_SEED. One history again: the line that its
+# chooses the moments), and a round of chaos (tests/e2e/chaos, the seed chooses what happens;
+# CHAOS_CLOCK=1 lets it step this machine's clock); every fifth round runs all stories. Called by
+# hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED. One history again: the line that its
 # test prints, or SKYWARD_HISTORY=<seed>.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -21,6 +23,7 @@ ROUNDS=${ROUNDS:-1000000}
 first=${SEED:-$(($(date +%s) % 10000000))}
 until=$((SECONDS + 60 * MINUTES))
 round=0
+case ${ONLY:-} in '' | chaos) ;; *) die "ONLY is '$ONLY'; make soak knows ONLY=chaos" ;; esac
 
 # part WHAT COMMAND...
 part() {
@@ -36,12 +39,19 @@ part() {
   exit 1
 }
 
+# Its output is shown: what happens in each round, and figures at the end.
+if [ "${ONLY:-}" = chaos ]; then
+  export SKYWARD_SEED=$first CHAOS_MINUTES=$MINUTES CHAOS_ROUNDS=$ROUNDS
+  exec cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
+fi
+
 while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   seed=$((first + round))
   round=$((round + 1))
   say "##### round $round, seed $seed ($(elapsed $((until > SECONDS ? until - SECONDS : 0))) to go)"
   part "simulations and properties" cargo test --locked --workspace --lib
   part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash::
+  part "chaos" cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
   ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-8}"
 done
 say "$round rounds passed, seeds $first to $((first + round - 1))."

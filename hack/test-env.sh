@@ -22,6 +22,7 @@ done
 
 show() { printf 'export %s=%q\n' "$1" "$2"; }
 show SKYWARD_TEST_KUBECONFIG "$kubeconfig"
+show SKYWARD_STATE "$SKYWARD_STATE"
 show SKYWARD_BIN_DIR "$SKYWARD_BIN_DIR"
 show SKYWARD_TARGET_BIN "$SKYWARD_TARGET_BIN"
 show SKYWARD_OPERATOR_IMAGE "${OPERATOR_IMAGE:-$(image_name "$SKYWARD_IMAGES/operator.tar")}"

@@ -11,6 +11,7 @@
 #   cluster.sh logs               the end of every component's log
 #   cluster.sh snapshot FOLDER    copy etcd's data there, as a backup would
 #   cluster.sh restore FOLDER     go back to that copy; later changes are lost
+#   cluster.sh restart COMPONENT  kill it where it still runs, and start it again as it was
 #
 # It is a cluster for tests: etcd does not sync to disk, no process is restarted
 # when it dies, and `down` deletes everything.
@@ -64,7 +65,19 @@ start() {
     exec setsid env -i PATH="$PATH" HOME="$STATE" LANG=C.UTF-8 "$@"
   ) </dev/null >>"$LOGS/$name.log" 2>&1 &
   pid=$!
-  printf '%s %s\n' "$pid" "$(identity "$pid")" >"$PIDS/$name"
+  # The second line is for restart.
+  printf '%s %s\n%s\n' "$pid" "$(identity "$pid")" "${*@Q}" >"$PIDS/$name"
+}
+
+# restart NAME: by the command that it was started with. Whatever it needs must run.
+restart() {
+  local name=${1:-} command
+  [[ " ${COMPONENTS[*]} " == *" $name "* ]] || die "\"$name\" is no component; name one of: ${COMPONENTS[*]}"
+  command=$(sed -n 2p "$PIDS/$name" 2>/dev/null) || true
+  [ -n "$command" ] || die "$name was never started here; start the cluster with 'make cluster-up'"
+  stop 0 "$name"
+  while alive "$name" >/dev/null; do sleep 0.05; done
+  eval "start $name $command"
 }
 
 # stop SECONDS NAME...: send SIGTERM, wait that long for all of them, then SIGKILL.
@@ -671,6 +684,10 @@ case ${1:-} in
   restore)
     exclusive
     restore "${2:-}"
+    ;;
+  restart)
+    exclusive
+    restart "${2:-}"
     ;;
   status) status ;;
   kubeconfig)

@@ -17,6 +17,7 @@ pub mod verda;
 pub mod vultr;
 
 pub use crate::core::account::{Account, CredentialState};
+pub use crate::core::chance::Chance;
 pub use crate::core::clock::Clock;
 pub use crate::core::fault::{Fault, Rule, When};
 pub use crate::core::machine::{BootEnd, BootPlan, Cause, Machine, Phase};

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use skyward_api::{TaskPhase, TaskStatus};
-use skyward_testkit::{Result, Space, impostor, kill_controller, wait_controller_replaced};
+use skyward_testkit::{Result, SMALL_DISK, Space, impostor, kill_controller, wait_controller_replaced};
 
 use crate::story;
 
@@ -134,21 +134,14 @@ async fn a_task_that_fills_its_disk_is_told_so() -> Result {
     space.finish().await
 }
 
-/// A Pool of one machine with the agent's home on a disk of 160 MB, of which 16 are its
-/// reserve. It takes the place of the real one before the agent starts.
+/// A Pool of one machine with the agent's home on a small disk.
 async fn pool_with_a_small_disk(space: &Space) -> Result {
-    let small = "set -e
-mountpoint -q /opt/skyward && exit
-mkdir -p /mnt/small
-mount -t tmpfs -o size=160m,mode=755 tmpfs /mnt/small
-cp -a /opt/skyward/. /mnt/small/
-mount --bind /mnt/small /opt/skyward";
     let provider = space
         .provider("p", json!({"container": {"privileged": true}}))
         .await?;
     let spec = json!({
         "provider": provider,
-        "image": {"shellVars": {"DISK": small}},
+        "image": {"shellVars": {"DISK": SMALL_DISK}},
         "worker": {"concurrency": 2},
     });
     space.pool("p", 1, spec).await?;

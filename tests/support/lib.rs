@@ -25,7 +25,7 @@ pub use install::{
 pub use process::{
     Memory, controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
 };
-pub use space::{PATIENCE, Space};
+pub use space::{PATIENCE, SMALL_DISK, Space};
 
 /// What a test may end with.
 pub type Result<T = ()> = anyhow::Result<T>;
