@@ -58,6 +58,10 @@ bench: tools ## Benchmarks, on the local cluster: `name value unit bar raw-limit
 soak: ## Simulations, crash stories and chaos with ever new seeds (MINUTES=60 SEED= ROUNDS= ONLY=chaos)
 	@hack/test.sh soak
 
+.PHONY: fuzz
+fuzz: ## Bytes that libFuzzer makes up, for what machines, clouds and users send (MINUTES=5 ONLY=plans,aws,…)
+	@hack/test.sh fuzz
+
 .PHONY: upgrade
 upgrade: ## Install a release that was made before, and upgrade to this checkout while Tasks run (FROM=DIR)
 	@hack/test.sh upgrade

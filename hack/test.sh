@@ -4,7 +4,7 @@
 # are, so that one run shows all failures. Unit tests keep the processors busy, tests
 # on a cluster mostly wait: they run side by side.
 #
-#   hack/test.sh [test|unit|lint|e2e|soak|upgrade]
+#   hack/test.sh [test|unit|lint|e2e|soak|fuzz|upgrade]
 #
 # upgrade goes from the release in the folder FROM (made by `make release`) to this checkout.
 # KEEP=1 leaves a cluster that this run started, for a look around; TEST_BACKTRACE=1 prints the
@@ -296,8 +296,15 @@ units() {
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- happenings:: ledger::
+  # Seeds and mended inputs are replayed by the unit tests; this makes up new ones.
+  absent fuzz tests/fuzz "hostile bytes" ||
+    stage fuzz fuzzer 5 "hostile bytes: a minute of libFuzzer for all targets together" env MINUTES=1 nice -n 10 hack/fuzz.sh
   absent python python "python tests" ||
     stage python tools 10 "python tests" env -C python nice -n 10 python3 -m unittest discover
+}
+the_fuzzer() {
+  absent fuzzer tests/fuzz "build the fuzzer" ||
+    stage fuzzer tools 20 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
 }
 a_cluster() {
   stage build tools 40 "build operator, plugin and agent" hack/build.sh
@@ -340,7 +347,7 @@ on_the_cluster() {
 }
 
 needs=()
-case $WHAT in lint | unit) needs+=(--no-root) ;; esac
+case $WHAT in lint | unit | fuzz) needs+=(--no-root) ;; esac
 case $WHAT in lint | test) needs+=(--lint) ;; esac
 stage tools "" 0 "what this machine must have" "$SKYWARD_ROOT/hack/check-tools.sh" "${needs[@]}"
 if [ "${OUTCOME[tools]}" = ok ]; then c_compiler; fi
@@ -348,7 +355,12 @@ case $WHAT in
   lint) lints ;;
   unit)
     tools_of_units
+    the_fuzzer
     units
+    ;;
+  fuzz)
+    the_fuzzer
+    stage fuzz fuzzer 0 "hostile bytes" hack/fuzz.sh
     ;;
   e2e) on_the_cluster ;;
   soak)
@@ -368,6 +380,7 @@ case $WHAT in
     tools_of_units
     # All at once, since a cargo that compiles keeps others from starting what they have.
     stage tests tools 40 "build the tests" cargo test --locked --workspace --no-run
+    the_fuzzer
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
       say
@@ -377,5 +390,5 @@ case $WHAT in
     on_the_cluster
     join
     ;;
-  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e, soak or upgrade" ;;
+  *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e, soak, fuzz or upgrade" ;;
 esac

@@ -107,6 +107,9 @@ const UNITS: [(&str, u64); 8] = [
     ("k", 1_000),
 ];
 
+/// The most that a cloud is believed, in bytes: in M it still has the twelve digits of [`SIZE_PATTERN`].
+const MOST_BYTES: f64 = (1_u64 << 59) as f64;
+
 impl Size {
     /// That many bytes, in the largest unit that they are a whole number of.
     pub fn of(bytes: u64) -> Self {
@@ -120,7 +123,7 @@ impl Size {
     /// That many GB (10^9 bytes), as clouds count what they offer: an amount that is no whole
     /// number of Mi is rounded down to M.
     pub fn of_gb(gigabytes: f64) -> Self {
-        let bytes = (gigabytes * 1e9).round().max(0.0) as u64;
+        let bytes = (gigabytes * 1e9).round().clamp(0.0, MOST_BYTES) as u64;
         let mega = 1_000_000;
         let is_exact = bytes.is_multiple_of(1 << 20) || bytes < mega;
         Self::of(if is_exact { bytes } else { bytes / mega * mega })
@@ -128,7 +131,8 @@ impl Size {
 
     /// The memory of an accelerator that is sold with that many GB.
     pub fn of_card_gb(gigabytes: f64) -> Self {
-        Self::of((gigabytes * 1024.0).round().max(0.0) as u64 * (1 << 20))
+        let mebibytes = (gigabytes * 1024.0).round().clamp(0.0, MOST_BYTES / 1_048_576.0);
+        Self::of(mebibytes as u64 * (1 << 20))
     }
 
     /// In bytes; `None` when the text is not an amount, which admission refuses.
@@ -260,6 +264,9 @@ impl<const OR_NONE: bool> JsonSchema for Disk<OR_NONE> {
     }
 }
 
+/// The most CPUs or accelerators that a cloud is believed, in thousandths: their patterns admit seven digits.
+const MOST_THOUSANDTHS: f64 = 9_999_999_000.0;
+
 /// An amount of CPUs: a whole number such as `64`, or text such as `"64"` or `500m`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "String")]
@@ -271,7 +278,7 @@ impl Cpu {
     /// So many CPUs; less than a thousandth is left out.
     pub fn of(cpus: f64) -> Self {
         Self {
-            thousandths: (cpus * 1000.0 + 1e-6).floor().max(0.0) as u64,
+            thousandths: (cpus * 1000.0 + 1e-6).floor().clamp(0.0, MOST_THOUSANDTHS) as u64,
         }
     }
 
@@ -333,7 +340,7 @@ impl Count {
     /// So many; to the nearest thousandth.
     pub fn of(number: f64) -> Self {
         Self {
-            thousandths: (number * 1000.0).round().max(0.0) as u64,
+            thousandths: (number * 1000.0).round().clamp(0.0, MOST_THOUSANDTHS) as u64,
         }
     }
 
@@ -540,6 +547,32 @@ mod tests {
         for bad in ["\"many\"", "\"-1\"", "-1", "\"0.1234\"", "\"\"", "\".5\""] {
             assert!(serde_json::from_str::<Count>(bad).is_err(), "{bad}");
             assert!(serde_json::from_str::<Cpu>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_cloud_that_no_machine_has_are_cut_to_what_a_record_may_hold() {
+        for huge in [1e12, 1e300, f64::INFINITY] {
+            for size in [
+                Size::of_gb(huge),
+                Size::of_card_gb(huge),
+                Size::of_gb(1e8 + 0.001),
+            ] {
+                let digits = size.0.trim_end_matches(char::is_alphabetic);
+                assert!(digits.len() <= 12 && size.bytes().is_some(), "{size}");
+            }
+            assert_eq!(serde_json::to_string(&Count::of(huge)).unwrap(), "9999999");
+            assert_eq!(Cpu::of(huge).to_string(), "9999999");
+        }
+        for none in [-1.0, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(
+                (Size::of_gb(none).0, Size::of_card_gb(none).0),
+                ("0".into(), "0".into())
+            );
+            assert_eq!(
+                (Count::of(none), Cpu::of(none)),
+                (Count::default(), Cpu::default())
+            );
         }
     }
 

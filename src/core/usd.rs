@@ -13,6 +13,9 @@ use rust_decimal::{Decimal, RoundingStrategy::ToZero};
 
 /// USD that nobody spends. A status that was edited by hand may say more, which no sum holds.
 const MOST: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
+/// The highest product, so that sums of thousands of them do not overflow either: a record that was edited by
+/// hand may say any number of hours as well.
+const HIGHEST: Decimal = Decimal::from_parts(0x4A00_0000, 0x6140_1484, 0x0084_5951, false, 0);
 /// Decimal places of an amount on record: much finer than a bill.
 const PLACES: u32 = 12;
 
@@ -99,7 +102,14 @@ impl<T: Into<Decimal>> ops::Mul<T> for Usd {
     type Output = Self;
 
     fn mul(self, times: T) -> Self {
-        Self(self.0 * times.into())
+        let times = times.into();
+        let highest = if self.0.is_sign_negative() == times.is_sign_negative() {
+            HIGHEST
+        } else {
+            -HIGHEST
+        };
+        let product = self.0.checked_mul(times).unwrap_or(highest);
+        Self(product.clamp(-HIGHEST, HIGHEST))
     }
 }
 
@@ -153,6 +163,18 @@ mod tests {
         let seconds = 100_i64 * 366 * 24 * 3600;
         let sum: Usd = std::iter::repeat_n(most * seconds, 1000).sum();
         assert!(sum > most);
+    }
+
+    #[test]
+    fn a_product_that_no_number_holds_is_cut_and_its_sums_do_not_overflow() {
+        let most = usd("1000000000000");
+        let highest = usd("1") * Decimal::from(10_u64.pow(13)) * Decimal::from(10_u64.pow(12));
+        for times in [i64::MAX, i64::MAX / 4] {
+            assert_eq!(most * times, highest);
+            assert_eq!(most * -times, Usd::ZERO - highest);
+        }
+        let sum: Usd = std::iter::repeat_n(most * i64::MAX, 1000).sum();
+        assert!(sum / 3600 > most);
     }
 
     #[test]

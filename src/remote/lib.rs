@@ -20,6 +20,8 @@ pub mod turns;
 mod connector;
 mod cut;
 mod handler;
+#[doc(hidden)]
+pub mod hostile;
 mod limits;
 mod mask;
 mod meter;

@@ -31,6 +31,8 @@
 
 mod bootstraps;
 mod error;
+#[doc(hidden)]
+pub mod hostile;
 mod ledger;
 mod quota;
 mod room;

@@ -84,9 +84,11 @@ pub struct Gap {
 
 impl Gap {
     fn parse<'a>(mut parts: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let (start, end) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         Some(Self {
-            start: parts.next()?.parse().ok()?,
-            end: parts.next()?.parse().ok()?,
+            start,
+            // No log has a larger offset.
+            end: Some(end).filter(|end| i64::try_from(*end).is_ok())?,
             why: Missing::from_word(parts.next()?),
         })
     }
@@ -474,6 +476,16 @@ mod tests {
         decoder.push(&mark.line(10, 20, "limit"));
         decoder.push(b"1 o F a\n");
         assert_eq!(told(&mut decoder), [(5008, "a".into())]);
+    }
+
+    #[test]
+    fn a_gap_that_ends_behind_the_last_offset_is_none() {
+        let mark = Mark::random();
+        let mut decoder = Decoder::at(0).with(mark.clone());
+        decoder.push(&mark.line(0, u64::MAX, "limit"));
+        decoder.push(b"1 o F a\n");
+        let at = mark.line(0, 0, "").len() as u64 + 8;
+        assert_eq!(told(&mut decoder), [(at, "a".into())]);
     }
 
     #[test]

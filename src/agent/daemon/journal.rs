@@ -259,7 +259,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn encode(entries: &[Entry]) -> Vec<u8> {
+pub(super) fn encode(entries: &[Entry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
         frame::write(&entry.encode_to_vec(), &mut bytes);
@@ -268,7 +268,7 @@ fn encode(entries: &[Entry]) -> Vec<u8> {
 }
 
 /// The whole entries from the start, and where they end.
-fn replay(bytes: &[u8]) -> (Vec<Entry>, usize) {
+pub(super) fn replay(bytes: &[u8]) -> (Vec<Entry>, usize) {
     let mut entries = Vec::new();
     let mut length = 0;
     while let Some((payload, size)) = frame::read(&bytes[length..]) {

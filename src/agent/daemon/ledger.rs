@@ -99,7 +99,7 @@ pub(crate) struct Counts {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     epoch: u64,
     commander: Commander,
     next_seq: u64,
@@ -109,9 +109,22 @@ struct State {
 }
 
 impl State {
+    /// The state after these entries, and how many runs that are.
+    pub(super) fn of(entries: Vec<Entry>) -> (Self, Counts) {
+        let mut state = Self {
+            next_seq: 1,
+            ..Self::default()
+        };
+        for entry in entries {
+            state.apply(entry);
+        }
+        let counts = state.counts();
+        (state, counts)
+    }
+
     fn apply(&mut self, entry: Entry) {
         let seq = entry.seq;
-        self.next_seq = self.next_seq.max(seq + 1);
+        self.next_seq = self.next_seq.max(seq.saturating_add(1));
         match entry.event {
             None => {}
             Some(Event::Opened(Opened { next_seq, boot_id })) => {
@@ -176,7 +189,7 @@ impl State {
     }
 
     /// The entries that restore this state.
-    fn snapshot(&self) -> Vec<Entry> {
+    pub(super) fn snapshot(&self) -> Vec<Entry> {
         let mut entries = vec![
             self.opened(),
             Entry::new(0, Event::Commander(self.commander.clone())),
@@ -243,16 +256,10 @@ impl Ledger {
     /// ledger is dropped.
     pub(crate) fn open(folder: &Path, reserve: Reserve, boot_id: &str) -> io::Result<(Self, JoinHandle<()>)> {
         let (mut journal, entries) = Journal::open(folder, reserve)?;
-        let mut state = State {
-            next_seq: 1,
-            ..State::default()
-        };
-        for entry in entries {
-            state.apply(entry);
-        }
+        let (mut state, _) = State::of(entries);
         if state.boot_id != boot_id {
             if !state.boot_id.is_empty() {
-                state.next_seq += SEQ_GAP;
+                state.next_seq = state.next_seq.saturating_add(SEQ_GAP);
             }
             boot_id.clone_into(&mut state.boot_id);
         }

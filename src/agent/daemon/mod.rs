@@ -17,6 +17,8 @@ mod exec;
 mod files;
 mod frame;
 mod home;
+#[doc(hidden)]
+pub mod hostile;
 mod journal;
 mod lease;
 mod ledger;

@@ -62,7 +62,7 @@ async fn ask(command: &str) -> Option<String> {
 }
 
 /// The time in the first line of an answer.
-fn time(answer: &str) -> Option<u64> {
+pub(super) fn time(answer: &str) -> Option<u64> {
     let at: jiff::Timestamp = answer.lines().next()?.trim().parse().ok()?;
     u64::try_from(at.as_millisecond()).ok()
 }

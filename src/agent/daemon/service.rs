@@ -458,7 +458,7 @@ fn with_small_files(home: &Home, run_id: &str, mut finished: Finished) -> Finish
 
 /// Work that shares the agent's user may have forged the record of its end. A controller ends a
 /// machine that sends impossible values, so they are bounded here.
-fn within_limits(finished: &mut Finished) {
+pub(super) fn within_limits(finished: &mut Finished) {
     let Finished {
         ending: _,
         exit_code: _,

@@ -35,7 +35,7 @@ pub(crate) fn own() -> User {
     })
 }
 
-fn parse(name: &str, passwd: &str, group: &str) -> Option<User> {
+pub(super) fn parse(name: &str, passwd: &str, group: &str) -> Option<User> {
     let number: Option<u32> = name.parse().ok();
     let entries = || passwd.lines().filter_map(entry);
     let mut user = entries()

@@ -106,7 +106,7 @@ fn readable(code: &str, said: &str) -> String {
         }
         _ if said.is_empty() => "AWS gave no reason".to_owned(),
         _ => said
-            .split(" Encoded authorization failure message:")
+            .split("Encoded authorization failure message:")
             .next()
             .unwrap_or(said)
             .trim()

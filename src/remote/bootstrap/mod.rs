@@ -5,6 +5,7 @@
 //! finds it done. `plan.rs` decides which steps there are, `steps.rs` writes their scripts (files
 //! in `scripts/`), `reboot.rs` what starts the agent at the next boot, `run.rs` runs the steps.
 
+pub(crate) mod hostile;
 mod plan;
 mod reboot;
 mod run;

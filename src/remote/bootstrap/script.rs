@@ -248,7 +248,7 @@ async fn end(connection: &Connection, pid: Option<&str>) {
 }
 
 /// Sorts a script's output.
-struct Listener<'a> {
+pub(super) struct Listener<'a> {
     tag: String,
     account: &'a Account,
     /// Receives output that is no message.
@@ -256,7 +256,7 @@ struct Listener<'a> {
     /// The charges for its output.
     room: Vec<Charge>,
     /// Why its output is not read on: it broke a limit, or there is no room for it now.
-    trouble: Option<ScriptError>,
+    pub(super) trouble: Option<ScriptError>,
     /// The beginning of a line of standard output whose end has not come yet.
     partial: Vec<u8>,
     lines: Vec<(String, String)>,
@@ -265,7 +265,7 @@ struct Listener<'a> {
 }
 
 impl<'a> Listener<'a> {
-    fn new(tag: &str, account: &'a Account, transcript: &'a Transcript) -> Self {
+    pub(super) fn new(tag: &str, account: &'a Account, transcript: &'a Transcript) -> Self {
         Self {
             tag: tag.to_owned(),
             account,
@@ -279,7 +279,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    fn hear(&mut self, source: Output, bytes: &[u8]) {
+    pub(super) fn hear(&mut self, source: Output, bytes: &[u8]) {
         if self.trouble.is_some() {
             return;
         }
@@ -368,7 +368,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    fn all_said(mut self) -> Said {
+    pub(super) fn all_said(mut self) -> Said {
         let partial = std::mem::take(&mut self.partial);
         self.keep(&partial);
         let text = self

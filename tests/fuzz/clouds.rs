@@ -1,0 +1,426 @@
+//! The answers of the clouds over REST and GraphQL, through everything that reads them: an answer is an error,
+//! machines or offers, and offers become objects of the cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use skyward_api::Provider;
+use skyward_core::{Market, Offer, ProviderError, ProviderMachine, Usd};
+use skyward_planner::provider::catalogue::{self, catalogue};
+use skyward_provider_kit::{
+    http::{Answer, Effect},
+    lookup::Listed,
+};
+use skyward_providers::{lambda, runpod, vastai, verda, vultr};
+
+use crate::{document::document, input::Input};
+
+/// Most Offers of one Provider.
+const MOST: usize = 1000;
+/// Most bytes of a message about a failure.
+const WORDS: usize = 4096;
+
+/// Reads a fixture of the providers' own tests.
+macro_rules! fixture {
+    ($cloud:literal, $file:literal) => {
+        serde_json::from_str::<Value>(include_str!(concat!(
+            "../../src/providers/tests/fixtures/",
+            $cloud,
+            "/",
+            $file
+        )))
+        .expect("a fixture is JSON")
+    };
+}
+
+/// The bodies of recorded failures.
+fn bodies(recorded: Value) -> Vec<Value> {
+    let Value::Array(all) = recorded else {
+        return Vec::new();
+    };
+    all.into_iter()
+        .map(|mut exchange| exchange["body"].take())
+        .collect()
+}
+
+/// An answer of a cloud and the document in its body.
+struct Heard {
+    answer: Answer,
+    body: Value,
+}
+
+impl Heard {
+    /// The answer that an input stands for: how it came, then the changes of a known document.
+    fn of(data: &[u8], cloud: &'static str, known: &[Value]) -> Self {
+        let mut input = Input(data);
+        // An input that is JSON itself came with HTTP 200.
+        let (status, effect, body) = if matches!(data.first(), Some(b'{' | b'[')) {
+            (200, Effect::Repeatable, document(data, known))
+        } else {
+            let status = input.one_of(&[
+                200, 201, 202, 207, 400, 401, 402, 403, 404, 409, 422, 429, 500, 503,
+            ]);
+            let effect = input.one_of(&[Effect::Repeatable, Effect::Creates]);
+            (status, effect, document(input.rest(), known))
+        };
+        let answer = Answer::new("list the instances", effect, cloud, status, &body.to_string());
+        Self { answer, body }
+    }
+
+    /// What stands at this place of the body, as that type.
+    fn at<T: DeserializeOwned>(&self, pointer: &str) -> Option<T> {
+        let read = if pointer.is_empty() {
+            self.answer.json()
+        } else {
+            self.answer.json_at(pointer)
+        };
+        match read {
+            Ok(found) => Some(found),
+            Err(error) => {
+                failed(&error);
+                None
+            }
+        }
+    }
+
+    /// The entries of a list there: one that cannot be read does not hide the others from us.
+    fn each<T: DeserializeOwned>(&self, pointer: &str) -> Vec<T> {
+        let found = self.body.pointer(pointer).and_then(Value::as_array);
+        let read = |entry: &Value| serde_json::from_value(entry.clone()).ok();
+        found.into_iter().flatten().filter_map(read).collect()
+    }
+
+    /// Everything that a client does with any answer.
+    fn judged(&self, error: fn(&Answer) -> ProviderError, ids: &[&'static str]) {
+        failed(&error(&self.answer));
+        for pointer in ids {
+            match self.answer.id(pointer) {
+                Ok(id) => assert!(!id.is_empty() && id.len() <= 128),
+                Err(error) => failed(&error),
+            }
+        }
+    }
+}
+
+fn failed(error: &ProviderError) {
+    let words = error.to_string();
+    assert!(words.len() <= WORDS, "{} bytes of words", words.len());
+}
+
+/// Machines are told apart by their ids, and none is believed to be ours without a mark.
+fn machine<M: Listed>(listed: &M, seen: Option<&ProviderMachine>) {
+    let _ = (listed.id(), listed.gone());
+    assert_eq!(listed.mark().is_some(), seen.is_some());
+    if let Some(seen) = seen {
+        assert_eq!(Some(&seen.mark), listed.mark().as_ref());
+        if let Some(price) = seen.rental.hourly_price {
+            assert_eq!(
+                price.exact().parse(),
+                Ok(price),
+                "a price is read as it was written"
+            );
+        }
+    }
+}
+
+static PROVIDER: LazyLock<Provider> = LazyLock::new(|| {
+    serde_json::from_value(json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
+        "metadata": { "name": "acme", "uid": "u" },
+        "spec": { "allowedNamespaces": {} }
+    }))
+    .expect("a Provider")
+});
+
+/// Offers become objects, which can be written, and read as they were written.
+pub(crate) fn offered(offers: &[Offer]) {
+    let made = catalogue(&PROVIDER, offers, &[]);
+    assert!(made.objects.len() <= MOST);
+    for object in &made.objects {
+        let written = serde_json::to_string(&object.spec).expect("an Offer is JSON");
+        let read: skyward_api::OfferSpec = serde_json::from_str(&written).expect("an Offer can be read");
+        assert_eq!(read, object.spec);
+        for price in [&read.on_demand_price, &read.spot_price, &read.lowest_price] {
+            let price = price.as_ref().map(|price| price.parse::<Usd>());
+            assert!(price.is_none_or(|price| price.is_ok()));
+        }
+    }
+    let (written, gone) = catalogue::difference(&PROVIDER, made, &[]);
+    assert!(written.len() <= MOST && gone.is_empty());
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_795_000_000).expect("a time of this century")
+}
+
+/// The seeds of known documents: each as it is, as a success and as a failure.
+fn seeds(known: &[Value]) -> Vec<Vec<u8>> {
+    let number = u8::try_from(known.len()).unwrap_or(u8::MAX);
+    (0..number)
+        .flat_map(|at| [vec![0, 0, at], vec![4, 1, at]])
+        .collect()
+}
+
+fn lambda_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("lambda", "instances.json"),
+        fixture!("lambda", "types.json"),
+        json!({ "data": [{ "name": "us-west-1" }, { "name": "eu-1" }] }),
+        json!({ "data": { "instance_ids": ["a"], "id": "k" } }),
+    ];
+    known.extend(bodies(fixture!("lambda", "errors.json")));
+    known
+}
+
+pub(crate) fn lambda_seeds() -> Vec<Vec<u8>> {
+    seeds(&lambda_known())
+}
+
+pub(crate) fn lambda(data: &[u8]) {
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(lambda_known);
+    let heard = Heard::of(data, "Lambda", &KNOWN);
+    heard.judged(
+        lambda::errors::provider_error,
+        &["/data/instance_ids/0", "/data/id"],
+    );
+    for instance in heard.each::<lambda::wire::Instance>("/data") {
+        machine(&instance, lambda::map::machine(&instance).as_ref());
+    }
+    let regions = heard.each("/data");
+    if let Some(types) = heard.at("/data") {
+        for preferred in [None, Some("eu-1")] {
+            offered(&lambda::offers::offers(&types, &regions, preferred));
+        }
+    }
+}
+
+fn runpod_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("runpod", "pods.json"),
+        fixture!("runpod", "catalogue.json"),
+    ];
+    known.extend(bodies(fixture!("runpod", "graphql.json")));
+    known.extend(bodies(fixture!("runpod", "errors.json")));
+    known
+}
+
+pub(crate) fn runpod_seeds() -> Vec<Vec<u8>> {
+    seeds(&runpod_known())
+}
+
+pub(crate) fn runpod(data: &[u8]) {
+    use runpod::{
+        config::Settings,
+        errors::{graph_error, provider_error},
+        kind::{Cloud, Kind},
+        map,
+        offers::{self, Catalogue},
+        wire::{Graph, Pod},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(runpod_known);
+    let heard = Heard::of(data, "RunPod", &KNOWN);
+    heard.judged(provider_error, &["/id"]);
+    if let Some(graph) = heard.at::<Graph>("") {
+        failed(&graph_error(&heard.answer, &graph.errors));
+    }
+    for pod in heard.each::<Pod>("/pods") {
+        machine(&pod, map::machine(&pod).as_ref());
+    }
+    let settings = Settings::default();
+    let gpus = heard.each("/gpus");
+    for gpu in &gpus {
+        if let Some(price) = offers::price_of_gpus(&gpus, &gpu.id, 8, Cloud::Secure) {
+            let _ = map::bid(
+                price,
+                settings.bid_multiplier(),
+                gpu.max_count.secure,
+                Some(price),
+            );
+        }
+    }
+    let mut spot = heard.each("/data/gpuTypes");
+    spot.extend(heard.each("/spot"));
+    let catalogue = Catalogue {
+        gpus: BTreeMap::from([(1, gpus.clone()), (8, gpus)]),
+        spot,
+    };
+    let centers = [heard.each("/dataCenters"), heard.each("/centers")].concat();
+    for cloud in [Cloud::Secure, Cloud::Community] {
+        let all = offers::gpus(cloud, &catalogue, &centers, &settings);
+        for offer in &all {
+            let kind = Kind::parse(&offer.instance_type).expect("an instance type of ours is one");
+            assert_eq!(kind.to_string(), offer.instance_type);
+        }
+        offered(&all);
+    }
+    let cpus = heard.each("/cpus");
+    offered(&offers::cpus(&cpus, &settings));
+    let _ = offers::price_of_cpus(&cpus, "cpu3c", 2);
+}
+
+fn vastai_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("vastai", "asks.json"),
+        fixture!("vastai", "instances.json"),
+        json!([{ "name": "skyward-a.9", "cluster_id": 9, "instances": [1, 2] }]),
+        json!({ "success": true, "new_contract": 7, "id": 1 }),
+    ];
+    known.extend(bodies(fixture!("vastai", "errors.json")));
+    known
+}
+
+pub(crate) fn vastai_seeds() -> Vec<Vec<u8>> {
+    seeds(&vastai_known())
+}
+
+pub(crate) fn vastai(data: &[u8]) {
+    use vastai::{
+        config::Settings,
+        errors::provider_error,
+        map,
+        offers::{self, Group},
+        wire::{Ask, Instance, Ordered, Overlay},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(vastai_known);
+    let heard = Heard::of(data, "Vast.ai", &KNOWN);
+    heard.judged(provider_error, &["/id"]);
+    let _ = (heard.at::<Ordered>(""), heard.each::<Overlay>(""));
+    let settings = Settings::default();
+    let instances = heard.each::<Instance>("/instances");
+    let held = offers::bids(&instances);
+    for instance in &instances {
+        for lost in [false, true] {
+            machine(instance, map::machine(instance, &settings, lost, now()).as_ref());
+        }
+        let _ = (map::overlay_of(instance), map::silent(instance));
+    }
+    let on_demand = heard.each::<Ask>("/ondemand");
+    let bids = [
+        heard.each::<Ask>("/bid"),
+        heard.each("/offers"),
+        on_demand.clone(),
+    ]
+    .concat();
+    for ask in &bids {
+        let _ = offers::own_bid(ask, &held);
+        for group in Group::of(ask).into_iter().chain(Group::in_cluster(ask)) {
+            for market in [Market::OnDemand, Market::Spot] {
+                let _ = offers::query_of(&group, market, &settings, 100);
+            }
+            let _ = group.has(ask);
+        }
+        let price = offers::price(ask, Market::OnDemand, settings.bid_multiplier());
+        let bid = offers::bid_for(ask, settings.bid_multiplier(), price);
+        assert!(
+            bid.zip(price).is_none_or(|(bid, price)| bid <= price),
+            "a bid is above its ceiling"
+        );
+    }
+    offered(&offers::offers(&on_demand, &bids, &settings));
+}
+
+fn verda_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("verda", "catalogue.json"),
+        fixture!("verda", "instances.json"),
+        json!([{ "id": "v", "name": "n", "status": "detached" }]),
+        json!([{ "id": "m", "status": "error", "error": "no", "statusCode": 400 }]),
+    ];
+    known.extend(bodies(fixture!("verda", "errors.json")));
+    known
+}
+
+pub(crate) fn verda_seeds() -> Vec<Vec<u8>> {
+    seeds(&verda_known())
+}
+
+pub(crate) fn verda(data: &[u8]) {
+    use verda::{
+        errors,
+        map::{self, TAGS},
+        offers::{Catalogue, offers},
+        wire::{ActionResult, Instance, InstanceType, Volume},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(verda_known);
+    let heard = Heard::of(data, "Verda", &KNOWN);
+    heard.judged(errors::provider_error, &["/id"]);
+    let _ = errors::refusal(&heard.answer.text());
+    let _ = heard.each::<ActionResult>("");
+    for instance in heard.each::<Instance>("") {
+        machine(&instance, map::machine(&instance).as_ref());
+    }
+    for volume in heard.each::<Volume>("") {
+        let _ = TAGS.read(&volume.tags);
+    }
+    let types = heard.each::<InstanceType>("/types");
+    for kind in &types {
+        assert!(!map::image(kind).is_empty());
+    }
+    let made = offers(
+        &Catalogue {
+            types: &types,
+            locations: &heard.each("/locations"),
+            on_demand: &heard.each("/on_demand"),
+            spot: &heard.each("/spot"),
+        },
+        "FIN-01",
+    );
+    offered(&made);
+}
+
+fn vultr_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("vultr", "plans.json"),
+        fixture!("vultr", "instances.json"),
+        json!({ "available_plans": ["vcg-a16-2c-8g-2vram"] }),
+    ];
+    known.extend(bodies(fixture!("vultr", "errors.json")));
+    known
+}
+
+pub(crate) fn vultr_seeds() -> Vec<Vec<u8>> {
+    seeds(&vultr_known())
+}
+
+pub(crate) fn vultr(data: &[u8]) {
+    use vultr::{
+        config::{Mode, Settings},
+        errors::provider_error,
+        map, offers,
+        wire::{Instance, Plan},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(vultr_known);
+    let heard = Heard::of(data, "Vultr", &KNOWN);
+    heard.judged(provider_error, &["/instance/id", "/ssh_key/id"]);
+    for instance in ["/instances", "/bare_metals"]
+        .map(|at| heard.each::<Instance>(at))
+        .concat()
+    {
+        machine(&instance, map::machine(&instance).as_ref());
+    }
+    let stock: BTreeSet<String> = heard.at("/available_plans").unwrap_or_default();
+    let stock = BTreeMap::from([("ewr".to_owned(), stock)]);
+    for mode in [Mode::Cloud, Mode::BareMetal] {
+        let settings = Settings {
+            mode: Some(mode),
+            ..Settings::default()
+        };
+        let plans = ["/plans", "/plans_metal"]
+            .map(|at| heard.each::<Plan>(at))
+            .concat();
+        let plans: Vec<Plan> = plans.into_iter().map(|plan| Plan { mode, ..plan }).collect();
+        for plan in &plans {
+            assert!(offers::price(plan).is_none_or(|price| !price.is_zero()));
+        }
+        offered(&offers::offers(&plans, &stock, &settings));
+    }
+}

@@ -1,0 +1,103 @@
+//! Functions that take any bytes at all and must neither panic nor take memory without a bound: what
+//! machines, clouds, users and the API server's front proxy may send, through the code that reads it.
+//!
+//! [`TARGETS`] is the list. `hack/fuzz.sh` lets libFuzzer make up the bytes; the test `corpus.rs` replays the
+//! seeds of each target and the inputs that once failed (`corpus/`), without any fuzzer
+//! (docs/decisions/0018-hostile-bytes.md).
+
+mod agent;
+mod aws;
+mod bootstrap;
+mod clouds;
+mod document;
+mod front_proxy;
+mod input;
+mod logs;
+mod machine;
+mod plans;
+mod tasks;
+
+/// One way for bytes into the operator or the agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, on the command line and as a folder of `corpus/`.
+    pub name: &'static str,
+    /// Takes bytes; panics where a rule is broken.
+    pub run: fn(&[u8]),
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "agent-requests",
+        run: agent::run,
+        seeds: agent::seeds,
+    },
+    Target {
+        name: "agent-answers",
+        run: machine::run,
+        seeds: machine::seeds,
+    },
+    Target {
+        name: "logs",
+        run: logs::run,
+        seeds: logs::seeds,
+    },
+    Target {
+        name: "bootstrap",
+        run: bootstrap::run,
+        seeds: bootstrap::seeds,
+    },
+    Target {
+        name: "front-proxy",
+        run: front_proxy::run,
+        seeds: front_proxy::seeds,
+    },
+    Target {
+        name: "aws",
+        run: aws::run,
+        seeds: aws::seeds,
+    },
+    Target {
+        name: "lambda",
+        run: clouds::lambda,
+        seeds: clouds::lambda_seeds,
+    },
+    Target {
+        name: "runpod",
+        run: clouds::runpod,
+        seeds: clouds::runpod_seeds,
+    },
+    Target {
+        name: "vastai",
+        run: clouds::vastai,
+        seeds: clouds::vastai_seeds,
+    },
+    Target {
+        name: "verda",
+        run: clouds::verda,
+        seeds: clouds::verda_seeds,
+    },
+    Target {
+        name: "vultr",
+        run: clouds::vultr,
+        seeds: clouds::vultr_seeds,
+    },
+    Target {
+        name: "plans",
+        run: plans::run,
+        seeds: plans::seeds,
+    },
+    Target {
+        name: "tasks",
+        run: tasks::run,
+        seeds: tasks::seeds,
+    },
+];
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

@@ -1,0 +1,702 @@
+//! Objects as the API server may hold them, with any value in any field, through the plans of Provider, Pool and
+//! Machine: nothing panics, and what a plan writes can be read again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::ResourceExt;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use skyward_api::{Machine, Offer as OfferObject, Pool, Provider, labels, offer::Architecture};
+use skyward_core::{
+    Capabilities, Deletion, ErrorKind, Mark, Offer, ProviderError, ProviderMachine, ProviderPhase, Usd,
+    diagnosis::Diagnosis,
+    machine::{Endpoint, FailureKind, Rental},
+    offer::{Accelerators, Availability, Market},
+    session::{self, SessionFailure, SessionState, Stage},
+};
+use skyward_planner::{
+    accounts::{
+        cost::{Pseudonyms, spent_this_month},
+        facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        limits::standing,
+        offers::OfferIndex,
+        orphans,
+        quota::{Used, beyond, counted},
+        unavailable::UnavailableOfferings,
+    },
+    base::requeue::Next,
+    machine::{
+        facts::{self, Looked, LookupOutcome, MachineMemory, Outcomes, Terms},
+        plan::draft::Action as MachineAction,
+    },
+    money,
+    pool::{
+        self,
+        facts::{Observed, RemainingMachines, machine_facts, pool_facts, providers_of},
+        load::PoolLoad,
+        plan::{bootstraps::tried_with, cost::of_budget, draft::Action as PoolAction},
+        resolved::{ResolvedPool, Timeouts},
+    },
+    provider::{
+        deletion::{self, Left, Owners},
+        plan::{self as provider, ProviderMemory, Refresh},
+    },
+    restore::verdict::Verdict,
+};
+
+use crate::document::document;
+
+const CLUSTER: &str = "cluster";
+/// Most machines of a world.
+const MACHINES: usize = 16;
+/// Most looks at one machine without any time that passes.
+const LOOKS: usize = 4;
+
+#[derive(Debug)]
+struct Unchanged;
+
+impl Pseudonyms for Unchanged {
+    fn pseudonym(&self, namespace: &str) -> String {
+        format!("#{namespace}")
+    }
+}
+
+fn known() -> Vec<Value> {
+    let pool = json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+        "metadata": {
+            "name": "train", "namespace": "team", "uid": "p", "generation": 2, "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": [labels::FINALIZER]
+        },
+        "spec": {
+            "candidates": [
+                { "provider": "acme", "accelerator": { "name": "H100", "count": 1, "memory": "80Gi" }, "cpu": 2, "memory": "4Gi",
+                  "disk": "50G", "region": "eu", "allocation": "SpotIfAvailable", "maxHourlyCost": "4" },
+                { "provider": "acme", "instanceType": "cpu" }
+            ],
+            "selection": "Cheapest", "spotPercent": 50, "topology": "Connected",
+            "budget": { "maxTotalCost": "100", "period": "24h" },
+            "nodes": { "desired": 3, "min": 1 },
+            "image": { "python": "3.12", "pip": ["numpy"], "apt": ["git"], "env": [{ "name": "A", "value": "b" }],
+                       "envFrom": [{ "secretRef": { "name": "s" } }], "shellVars": { "GPU": "nvidia-smi -L" } },
+            "worker": { "concurrency": 2, "user": "root" }, "shmSize": "1Gi", "logs": { "limit": "1Gi" },
+            "timeouts": { "provision": "5m", "ssh": "5m", "bootstrap": "10m", "shutdown": "2m" },
+            "maxProvisionAttempts": 5, "provisionRetryDelay": "10s", "sshRetryInterval": "5s",
+            "retries": { "onInterruption": 3 }, "orphanTimeout": "24h", "suspend": false
+        },
+        "status": {
+            "phase": "Provisioning", "provider": "acme", "machines": 1, "lastAttempt": 2, "failedAttempts": 1,
+            "lastFailureAt": "2026-01-01T00:01:00Z", "observedGeneration": 1, "hourlyCost": "2",
+            "places": [{ "provider": "acme", "region": "eu" }],
+            "cost": { "spent": "1.5", "settled": "0.5", "spot": "0", "onDemand": "0.5", "savingsVsOnDemand": "0",
+                      "since": "2026-01-01T00:00:00Z", "periodStart": "2026-01-01T00:00:00Z", "spentBeforePeriod": "0",
+                      "counted": ["m0"] },
+            "bootstrap": { "triedWith": "x", "afterAttempt": 1, "failures": [{
+                "failure": { "step": "packages", "ended": "failed (exit code 1)", "line": "E: no", "pattern": "E: no", "cause": "Unreachable" },
+                "machines": ["train-0-1"], "lastAt": "2026-01-01T00:01:00Z" }] },
+            "conditions": [{ "type": "Ready", "status": "False", "reason": "Provisioning", "message": "0/3",
+                             "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 }]
+        }
+    });
+    let machine = json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine",
+        "metadata": {
+            "name": "train-0-2", "namespace": "team", "uid": "m1", "generation": 1, "resourceVersion": "9",
+            "creationTimestamp": "2026-01-01T00:02:00Z", "finalizers": [labels::FINALIZER]
+        },
+        "spec": {
+            "pool": "train", "poolUid": "p", "slot": 0, "attempt": 2, "provider": "acme", "account": "acme",
+            "offer": "acme-h100", "offerId": "h100", "instanceType": "h100", "offerAccelerator": "H100", "region": "eu",
+            "market": "Spot", "hourlyPrice": "0.5", "maxHourlyCost": "4", "onDemandPrice": "2", "billingStep": "60s",
+            "billingMinimum": "1h", "accelerator": { "name": "H100", "count": 1 },
+            "grantedAccelerator": { "name": "H100", "count": 1, "memory": "80Gi" }, "cpu": 2, "memory": "4Gi", "disk": "50G",
+            "architecture": "amd64", "token": "t", "templateHash": "h"
+        },
+        "status": {
+            "phase": "Ready", "id": "i-1", "address": "192.0.2.1", "sshPort": 22, "sshUser": "root",
+            "privateAddress": "10.0.0.1", "hostKey": "ssh-ed25519 AAAA", "acceptedAt": "2026-01-01T00:02:01Z",
+            "hourlyPrice": "0.5", "billedSince": "2026-01-01T00:02:01Z", "runningAt": "2026-01-01T00:03:00Z",
+            "bootstrapTimeout": "10m", "reachableAt": "2026-01-01T00:03:10Z", "readyAt": "2026-01-01T00:04:00Z",
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                             "lastTransitionTime": "2026-01-01T00:04:00Z", "observedGeneration": 1 }]
+        }
+    });
+    let provider = json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider",
+        "metadata": { "name": "acme", "uid": "a", "generation": 1, "resourceVersion": "1", "finalizers": [labels::FINALIZER] },
+        "spec": {
+            "verda": { "region": "FIN-01" }, "overridable": ["image"], "allowedNamespaces": { "matchLabels": { "a": "b" } },
+            "limits": { "machines": 10, "machinesPerNamespace": 5, "hourlyCost": "100", "hourlyCostPerNamespace": "50",
+                        "monthlyCost": "1000", "monthlyCostPerNamespace": "500",
+                        "namespaces": [{ "selector": { "matchLabels": { "a": "b" } }, "machines": 3, "hourlyCost": "20", "monthlyCost": "200" }] },
+            "hostKeyPolicy": "TrustOnFirstUse", "refreshInterval": "5m", "requestTimeout": "30s", "instanceTimeout": "5m"
+        },
+        "status": {
+            "type": "verda", "account": "acme", "offers": 2, "machines": 1, "refreshedAt": "2026-01-01T00:00:30Z",
+            "cost": { "hourly": "0.5", "settled": "1", "spot": "0", "onDemand": "1", "savingsVsOnDemand": "0", "month": "2026-01",
+                      "settledThisMonth": "1", "settledThisMonthByNamespace": { "#team": "1" }, "counted": ["m0"] },
+            "barredOffers": [{ "offer": "acme-x", "market": "Spot", "until": "2026-01-01T01:00:00Z", "message": "dear" }],
+            "afterRestore": { "decision": "Adopt", "digest": "d", "decidedAt": "2026-01-01T00:00:00Z", "epoch": 3,
+                              "attempts": { "p": 2 }, "machines": ["m1"], "earlier": [] },
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                             "lastTransitionTime": "2026-01-01T00:00:30Z", "observedGeneration": 1 }]
+        }
+    });
+    let offer = json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Offer", "metadata": { "name": "acme-h100" },
+        "spec": {
+            "provider": "acme", "id": "h100", "instanceType": "h100", "region": "eu", "cpu": 16, "memory": "64Gi",
+            "accelerator": { "name": "H100", "count": 1, "memory": "80Gi", "formFactor": "SXM" }, "disk": "100G",
+            "architecture": "amd64", "onDemandPrice": "2", "spotPrice": "0.5", "lowestPrice": "0.5", "availability": "Yes", "connected": true
+        }
+    });
+    let world = json!({
+        "now": "2026-01-01T00:05:00Z", "pass": [0, 60, 3600],
+        "pool": pool, "machines": [machine], "provider": provider, "offers": [offer],
+        "labels": { "a": "b" },
+        "sold": [
+            { "id": "h100", "gpu": "H100", "count": 1.0, "gb": 80.0, "region": "eu", "vcpus": 16.0, "memory": 64.0, "onDemand": "2", "spot": "0.5" },
+            { "id": "cpu", "region": "eu", "vcpus": 4.0, "memory": 16.0, "onDemand": "0.1" }
+        ],
+        "rented": { "phase": 1, "address": "192.0.2.1", "price": "0.5", "billedSince": "2026-01-01T00:02:01Z", "reclaimAt": null },
+        "answers": [0, 0, 4, 0], "session": 3, "step": "packages", "output": "E: no such package",
+        "load": { "queued": 1, "running": 1, "unstored": 0, "runs": { "train-0-2": 1 } }
+    });
+    let mut deleted = world.clone();
+    for object in ["/pool", "/provider", "/machines/0"] {
+        if let Some(object) = deleted.pointer_mut(object) {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:04:30Z");
+        }
+    }
+    let mut new = world.clone();
+    for object in ["/pool", "/provider"] {
+        if let Some(object) = new.pointer_mut(object) {
+            object["status"] = json!({});
+            object["metadata"]["finalizers"] = json!([]);
+        }
+    }
+    new["machines"] = json!([]);
+    vec![world, deleted, new]
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    vec![vec![0], vec![1], vec![2]]
+}
+
+pub(crate) fn run(data: &[u8]) {
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(known);
+    let Some(mut world) = World::of(document(data, &KNOWN)) else {
+        return;
+    };
+    for seconds in std::mem::take(&mut world.pass) {
+        let later = world.now.checked_add(SignedDuration::from_secs(seconds));
+        world.now = later.unwrap_or(Timestamp::MAX).max(world.now);
+        world.look_at_provider();
+        world.look_at_pool();
+        let names: Vec<String> = world.machines.keys().take(MACHINES).cloned().collect();
+        for name in names {
+            world.look_at_machine(&name);
+        }
+    }
+}
+
+/// What is written can be read again, and is the same.
+fn readable<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(what: &T) {
+    let written = serde_json::to_string(what).expect("a status is JSON");
+    assert_eq!(
+        serde_json::from_str::<T>(&written).ok().as_ref(),
+        Some(what),
+        "{written}"
+    );
+}
+
+fn read<T: DeserializeOwned>(value: &Value, name: &str) -> Option<T> {
+    serde_json::from_value(value[name].clone()).ok()
+}
+
+/// Those of a list that can be read.
+fn each<T: DeserializeOwned>(value: &Value, name: &str) -> Vec<T> {
+    let all = value[name].as_array().into_iter().flatten();
+    all.filter_map(|one| serde_json::from_value(one.clone()).ok())
+        .collect()
+}
+
+fn usd(value: &Value) -> Option<Usd> {
+    value.as_str()?.parse().ok()
+}
+
+fn sold(value: &Value) -> Offer {
+    let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| value[name].as_f64().unwrap_or_default();
+    Offer {
+        id: text("id"),
+        instance_type: text("id"),
+        region: text("region"),
+        accelerators: value["gpu"].as_str().map(|name| Accelerators {
+            name: name.to_owned(),
+            count: number("count"),
+            memory_gb: value["gb"].as_f64(),
+            form_factor: None,
+        }),
+        vcpus: number("vcpus"),
+        memory_gb: number("memory"),
+        disk_gb: value["disk"].as_f64(),
+        architecture: Architecture::Amd64,
+        on_demand: usd(&value["onDemand"]),
+        spot: usd(&value["spot"]),
+        availability: Availability::Yes,
+        connected: value["connected"] != json!(false),
+        rate_as_of: None,
+    }
+}
+
+/// What a cloud answers instead of what was asked for; nothing where all goes well.
+fn refusal(number: u64) -> Option<ProviderError> {
+    let kind = match number {
+        1 => ErrorKind::Transient,
+        2 => ErrorKind::RateLimited(Some(Duration::MAX)),
+        3 => ErrorKind::RateLimited(None),
+        4 => ErrorKind::NoCapacity,
+        5 => ErrorKind::Indeterminate,
+        6 => ErrorKind::Quota("of GPUs".into()),
+        7 => ErrorKind::NoCredit,
+        8 => ErrorKind::Credentials,
+        9 => ErrorKind::InvalidOrder,
+        10 => ErrorKind::Unsupported,
+        11 => ErrorKind::MachineFailed,
+        12 => ErrorKind::NotFound,
+        13 => ErrorKind::AlreadyExists,
+        _ => return None,
+    };
+    Some(ProviderError::new(kind, "call the cloud", "the cloud refuses"))
+}
+
+struct World {
+    now: Timestamp,
+    pass: Vec<i64>,
+    raw: Value,
+    pool: Option<Pool>,
+    provider: Option<Provider>,
+    machines: BTreeMap<String, Machine>,
+    offers: Vec<Arc<OfferObject>>,
+    labels: BTreeMap<String, String>,
+    load: PoolLoad,
+    memory: ProviderMemory,
+    memories: BTreeMap<String, MachineMemory>,
+    unavailable: UnavailableOfferings,
+    /// How many questions the cloud has answered.
+    asked: usize,
+}
+
+impl World {
+    fn of(raw: Value) -> Option<Self> {
+        let machines = each::<Machine>(&raw, "machines");
+        let mut world = Self {
+            now: read(&raw, "now")?,
+            pass: each::<i64>(&raw, "pass").into_iter().take(4).collect(),
+            pool: read(&raw, "pool"),
+            provider: read(&raw, "provider"),
+            machines: machines
+                .into_iter()
+                .map(|machine| (machine.name_any(), machine))
+                .collect(),
+            offers: each(&raw, "offers").into_iter().map(Arc::new).collect(),
+            labels: read(&raw, "labels").unwrap_or_default(),
+            load: PoolLoad {
+                queued: read(&raw["load"], "queued").unwrap_or_default(),
+                running: read(&raw["load"], "running").unwrap_or_default(),
+                unstored: read(&raw["load"], "unstored").unwrap_or_default(),
+                runs: read(&raw["load"], "runs").unwrap_or_default(),
+                closed: BTreeSet::new(),
+            },
+            memory: ProviderMemory::default(),
+            memories: BTreeMap::new(),
+            unavailable: UnavailableOfferings::default(),
+            asked: 0,
+            raw,
+        };
+        if let Some(provider) = &world.provider {
+            let barred = provider.status.clone().unwrap_or_default().barred_offers;
+            world.unavailable.recall(&provider.name_any(), &barred, world.now);
+        }
+        Some(world)
+    }
+
+    /// The next answer of the cloud.
+    fn answer(&mut self) -> Option<ProviderError> {
+        let answers = self.raw["answers"].as_array().map_or(&[][..], Vec::as_slice);
+        let answer = answers
+            .get(self.asked % answers.len().max(1))
+            .and_then(Value::as_u64);
+        self.asked += 1;
+        refusal(answer.unwrap_or_default())
+    }
+
+    fn name(&self) -> String {
+        self.provider
+            .as_ref()
+            .map(ResourceExt::name_any)
+            .unwrap_or_default()
+    }
+
+    fn capabilities() -> Capabilities {
+        Capabilities {
+            markets: &[Market::OnDemand, Market::Spot],
+            connected: true,
+            ..Capabilities::of("verda")
+        }
+    }
+
+    fn shown(&self) -> Vec<Arc<Machine>> {
+        self.machines.values().cloned().map(Arc::new).collect()
+    }
+
+    fn look_at_provider(&mut self) {
+        let answer = self.answer();
+        let Some(object) = self.provider.clone() else {
+            return;
+        };
+        let sold: Vec<Offer> = self.raw["sold"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(sold)
+            .collect();
+        let shown = self.shown();
+        let machines = u32::try_from(shown.len()).unwrap_or(u32::MAX);
+        let refresh = match answer {
+            _ if !provider::is_due(&object, &self.memory, Some("1"), self.now) => Refresh::NotAsked,
+            Some(error) => Refresh::Failed(error),
+            None => provider::other_account(&object, machines, &shown, "acme").map_or(
+                Refresh::Complete {
+                    account: "acme".into(),
+                    offers: sold,
+                },
+                Refresh::Failed,
+            ),
+        };
+        let rented: Vec<ProviderMachine> = shown.iter().filter_map(|machine| self.rented(machine)).collect();
+        let owners = Owners::of(&object, [&object], shown.iter().map(AsRef::as_ref), &self.pool);
+        let left = deletion::left(CLUSTER, &rented, &[], &owners);
+        let observed = provider::Observed {
+            verdict: Verdict::default(),
+            machines,
+            barred: self.unavailable.barred(&object.name_any(), self.now),
+            offers: self.offers.clone(),
+            answer: refresh,
+            left: if self.asked.is_multiple_of(3) {
+                Left::NotAsked
+            } else {
+                left
+            },
+            capabilities: Some(Self::capabilities()),
+            shown,
+            provider: Arc::new(object),
+        };
+        let plan = provider::plan(&observed, &mut self.memory, &Unchanged, self.now);
+        for machine in &observed.shown {
+            let _ = orphans::is_news(machine, &rented);
+        }
+        for offer in &plan.apply {
+            readable(&offer.spec);
+        }
+        if let Some(status) = plan.status {
+            readable(&status);
+            if let Some(provider) = &mut self.provider {
+                provider.status = Some(status);
+            }
+        }
+        let gone: BTreeSet<String> = plan.delete.into_iter().collect();
+        self.offers.retain(|offer| !gone.contains(&offer.name_any()));
+        for offer in plan.apply {
+            self.offers.retain(|other| other.name_any() != offer.name_any());
+            self.offers.push(Arc::new(offer));
+        }
+        if plan.remove_finalizer {
+            self.provider = None;
+        }
+    }
+
+    fn provider_facts(&self) -> ProviderFacts {
+        let object = self.provider.as_ref();
+        let standing = standing(
+            object.and_then(|object| object.spec.limits.as_ref()),
+            Some(&self.labels),
+        );
+        let shown = self.shown();
+        let cost = object.and_then(|object| object.status.as_ref()?.cost.as_ref());
+        let month = |limit: Option<Usd>, namespace: Option<&str>| {
+            let namespace = namespace.map(|namespace| (namespace, &Unchanged as &dyn Pseudonyms));
+            Some((limit?, spent_this_month(cost, &shown, namespace, self.now)))
+        };
+        let mut used = Used::default();
+        for machine in self.machines.values() {
+            used.add(counted(machine), true);
+        }
+        ProviderFacts {
+            account: match object {
+                None => AccountFacts::NotFound(Vec::new()),
+                Some(object) if object.metadata.deletion_timestamp.is_some() => AccountFacts::Deleting,
+                Some(_) => AccountFacts::Ready,
+            },
+            account_id: "acme".into(),
+            admits: Ok(()),
+            own_nodes: false,
+            overridable: object
+                .map(|object| object.spec.overridable.iter().cloned().collect())
+                .unwrap_or_default(),
+            limits: standing.limits,
+            used,
+            month: month(standing.monthly, None),
+            month_in_namespace: month(standing.monthly_in_namespace, Some("team")),
+            billing_step_seconds: 60,
+            billing_minimum_seconds: 3600,
+            marketplace: self.asked.is_multiple_of(2),
+        }
+    }
+
+    fn look_at_pool(&mut self) {
+        let Some(pool) = self.pool.clone() else { return };
+        let facts = pool_facts(&pool, Arc::new(ResolvedPool::of(&pool.spec)));
+        let of = |machine| machine_facts(machine, &facts.resolved, Some(&self.load));
+        let mut machines: Vec<_> = self.machines.values().map(of).collect();
+        machines.sort_by_key(|machine| (machine.slot, machine.attempt));
+        let named: BTreeSet<String> = facts.spec.providers().into_iter().map(str::to_owned).collect();
+        let generations = named.iter().map(|name| (name.clone(), Some(1))).collect();
+        let offers = Arc::new(OfferIndex::of(self.offers.iter().cloned()));
+        let seen = Observed {
+            cluster: CLUSTER.into(),
+            load: Some(self.load.clone()),
+            providers: named
+                .iter()
+                .map(|name| (name.clone(), self.provider_facts()))
+                .collect(),
+            namespace: NamespaceFacts::Active,
+            missing_references: Ok(Vec::new()),
+            too_large_references: None,
+            tried_with: tried_with(&facts.spec, Some("1"), &generations),
+            has_references: false,
+            offers: named.iter().map(|name| (name.clone(), offers.clone())).collect(),
+            unavailable: Arc::new(self.unavailable.clone()),
+            architectures: [Architecture::Amd64].into(),
+            leftovers: if machines.is_empty() && !providers_of(&facts).is_empty() {
+                RemainingMachines::Known(Vec::new())
+            } else {
+                RemainingMachines::NotAsked
+            },
+            refusal: None,
+            unread: Vec::new(),
+            nonce: 7,
+            machines,
+            pool: facts,
+        };
+        let plan = pool::plan::plan(&seen, self.now);
+        readable(&plan.status);
+        assert!(plan.actions.len() <= 10_000, "{} effects", plan.actions.len());
+        if let Some(pool) = &mut self.pool {
+            pool.status = Some(plan.status);
+        }
+        for action in plan.actions {
+            match action {
+                PoolAction::AddFinalizer => {
+                    if let Some(pool) = &mut self.pool {
+                        pool.metadata.finalizers = Some(vec![labels::FINALIZER.to_owned()]);
+                    }
+                }
+                PoolAction::RemoveFinalizer => self.pool = None,
+                PoolAction::CreateMachine { name, spec } if self.machines.len() < MACHINES => {
+                    readable(&*spec);
+                    let mut machine = Machine::new(&name, *spec);
+                    machine.metadata.namespace = Some("team".into());
+                    machine.metadata.uid = Some(format!("uid-{name}"));
+                    machine.metadata.creation_timestamp = Some(Time(self.now));
+                    machine.metadata.finalizers = Some(vec![labels::FINALIZER.to_owned()]);
+                    self.machines.insert(name, machine);
+                }
+                PoolAction::DeleteMachine { name, .. } => {
+                    if let Some(machine) = self.machines.get_mut(&name) {
+                        machine.metadata.deletion_timestamp.get_or_insert(Time(self.now));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The machine of a record, as its cloud shows it.
+    fn rented(&self, machine: &Machine) -> Option<ProviderMachine> {
+        let rented = &self.raw["rented"];
+        let failed = |kind| ProviderPhase::failed(kind, "it failed");
+        let phase = match rented["phase"].as_u64()? % 8 {
+            0 => ProviderPhase::starting("it boots"),
+            1 => ProviderPhase::Running,
+            2 => ProviderPhase::Stopping,
+            3 => ProviderPhase::Stopped("it stopped".into()),
+            4 => failed(FailureKind::Reclaimed),
+            5 => failed(FailureKind::OutOfMemory),
+            6 => failed(FailureKind::ImagePull),
+            _ => return None,
+        };
+        let time = |name: &str| read::<Timestamp>(rented, name);
+        Some(ProviderMachine {
+            id: machine
+                .status
+                .as_ref()
+                .map(|status| status.id.clone())
+                .unwrap_or_default(),
+            mark: Mark {
+                cluster: CLUSTER.into(),
+                namespace: "team".into(),
+                pool: machine.spec.pool.clone(),
+                pool_uid: machine.spec.pool_uid.clone(),
+                machine: machine.name_any(),
+                machine_uid: machine.uid().unwrap_or_default(),
+                slot: machine.spec.slot,
+                attempt: machine.spec.attempt,
+            },
+            phase,
+            endpoint: Endpoint::ssh("root", rented["address"].as_str()),
+            private_address: read(rented, "private"),
+            private_interface: None,
+            host_key: read(rented, "hostKey"),
+            rental: Rental {
+                region: read(rented, "region"),
+                hourly_price: usd(&rented["price"]),
+                billed_since: time("billedSince"),
+                reclaim_at: time("reclaimAt"),
+            },
+        })
+    }
+
+    fn session(&self) -> Option<SessionState> {
+        let text = |name: &str| read::<String>(&self.raw, name).unwrap_or_default();
+        let stage = match self.raw["session"].as_u64()? % 8 {
+            0 => Stage::Dialing { last_error: None },
+            1 => Stage::Dialing {
+                last_error: Some(text("output")),
+            },
+            2 => Stage::Bootstrapping {
+                step: text("step"),
+                index: u32::MAX,
+                total: 0,
+            },
+            3 => Stage::Ready,
+            4 => Stage::EpochAhead,
+            5 => Stage::Reconnecting {
+                last_error: text("output"),
+                since: self.now,
+            },
+            6 => Stage::Failed(SessionFailure {
+                kind: session::FailureKind::StepFailed,
+                step: Some(text("step")),
+                message: text("output"),
+                diagnosis: Some(Box::new(Diagnosis::of("failed (exit code 1)", &text("output")))),
+            }),
+            _ => return None,
+        };
+        Some(SessionState {
+            host_key: Some("ssh-ed25519 AAAA".into()),
+            reachable_at: Some(self.now),
+            bootstrapped_at: Some(self.now),
+            ready_at: (stage == Stage::Ready).then_some(self.now),
+            stage,
+            ..SessionState::default()
+        })
+    }
+
+    fn look_at_machine(&mut self, name: &str) {
+        let mut memory = self.memories.remove(name).unwrap_or_default();
+        let mut outcomes = Outcomes::default();
+        for _ in 0..LOOKS {
+            let Some(machine) = self.machines.get(name).cloned() else {
+                return;
+            };
+            let answer = self.answer();
+            let plan = self.plan_machine(&machine, std::mem::take(&mut outcomes), &mut memory, answer);
+            memory.order_not_before = plan.order_not_before;
+            if let Some((what, why)) = &plan.shortage {
+                self.unavailable.note(what.clone(), why.clone(), self.now);
+            }
+            if let Some(status) = plan.status {
+                readable(&*status);
+                memory.last_write = Some(self.now);
+                if let Some(machine) = self.machines.get_mut(name) {
+                    machine.status = Some(*status);
+                }
+            }
+            for action in plan.actions {
+                let refused = self.answer();
+                match action {
+                    MachineAction::Order => {
+                        let answer = refused.map_or_else(|| Ok(format!("i-{}", self.asked)), Err);
+                        memory.ordered(&answer, self.now);
+                        outcomes.order = Some(answer);
+                    }
+                    MachineAction::Delete => {
+                        outcomes.deletion = Some(refused.map_or(Ok(Deletion::InProgress), Err));
+                    }
+                    MachineAction::RemoveFinalizer => drop(self.machines.remove(name)),
+                    _ => {}
+                }
+            }
+            if plan.next != Next::Again {
+                break;
+            }
+        }
+        self.memories.insert(name.to_owned(), memory);
+    }
+
+    fn plan_machine(
+        &self,
+        machine: &Machine,
+        outcomes: Outcomes,
+        memory: &mut MachineMemory,
+        refused: Option<ProviderError>,
+    ) -> skyward_planner::machine::plan::draft::Plan {
+        let facts = facts::machine_facts(machine);
+        let resolved = self.pool.as_ref().map(|pool| ResolvedPool::of(&pool.spec));
+        let capabilities = Self::capabilities();
+        let answer = refused.map_or_else(|| Ok(self.rented(machine)), Err);
+        let shown = self.shown();
+        let looked = Looked {
+            timeouts: resolved
+                .as_ref()
+                .map_or_else(Timeouts::default, |pool| pool.timeouts),
+            current: resolved.is_some_and(|resolved| resolved.asks_for(&facts.spec.template_hash)),
+            pool: self.pool.clone().map(Arc::new),
+            provider: self
+                .provider
+                .as_ref()
+                .filter(|_| facts.spec.provider == self.name()),
+            capabilities: Some(&capabilities),
+            kind: Some(&capabilities),
+            terms: facts.may_be_ordered().then(|| Terms {
+                namespace: NamespaceFacts::Active,
+                provider: self.provider_facts(),
+                provider_goes: false,
+                beyond: beyond(machine),
+                budget: self
+                    .pool
+                    .as_ref()
+                    .and_then(|pool| of_budget(pool, &shown, self.now)),
+            }),
+            tells_changes: false,
+            answer: LookupOutcome::of(answer),
+            asked_at: self.now,
+            session: self.session(),
+            runs: self.load.runs.get(&facts.name).copied(),
+            outcomes,
+            machine,
+            facts,
+        };
+        let _ = money::so_far(machine, self.now).total().exact();
+        let seen = looked.observed(memory, self.now);
+        skyward_planner::machine::plan::plan(&seen, self.now)
+    }
+}
