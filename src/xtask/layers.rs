@@ -126,6 +126,7 @@ const TESTS: &[&str] = &[
     "skyward-conformance",
     "skyward-control-plane-tests",
     "skyward-e2e",
+    "skyward-simulation",
     "skyward-bench",
 ];
 
