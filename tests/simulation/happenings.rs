@@ -6,6 +6,7 @@ use skyward_api::labels;
 
 use crate::{
     play::Play,
+    rules::text,
     time::{SECOND, now},
     world::{TEAM, credentials, one_of, percent},
 };
@@ -126,6 +127,29 @@ impl Play {
                 .collect();
         }
         self.tell(format!("everything is sold out: {out}"));
+    }
+
+    /// Undoes what chance did.
+    pub(crate) fn put_right(&mut self) {
+        self.sell_out(false);
+        self.limit(None);
+        for name in self.names("pools") {
+            self.change_pool(&name, json!({ "suspend": null, "budget": null }));
+        }
+        for name in self.names("providers") {
+            let kind = self.world.kind_of(&name);
+            self.give_regions(&name, kind.regions);
+            for account in [format!("{name}-1"), format!("{name}-2")] {
+                if let Some(cloud) = self.world.truth().clouds.get_mut(&account) {
+                    cloud.revoked = false;
+                }
+            }
+            // The credentials of the account where the machines are.
+            let provider = self.world.server.get("providers", "", &name);
+            let known = provider.map(|provider| text(&provider, "/status/account").to_owned());
+            let known = known.filter(|account| !account.is_empty());
+            self.give_credentials(&name, &known.unwrap_or_else(|| format!("{name}-1")));
+        }
     }
 
     /// Perhaps something happens.

@@ -64,7 +64,7 @@ impl Watched {
         let lately = asked
             .iter()
             .zip(until)
-            .filter(|(_, until)| *until + VIEW > now() || *until == NEVER);
+            .filter(|(_, until)| until.saturating_add(VIEW) > now());
         lately.map(|((_, number), _)| *number).max().unwrap_or(0)
     }
 }
@@ -123,14 +123,6 @@ impl World {
                 _ => {}
             }
         }
-    }
-
-    /// The server went back to a backup, in which the attempts after it are unknown.
-    pub(crate) fn forget(&self, settled: Vec<Settled>) {
-        let mut truth = self.truth();
-        truth.watched.version = self.server.version();
-        truth.watched.attempts.clear();
-        truth.settled = settled;
     }
 
     fn pool_asks(&self, pool: &Value) {
