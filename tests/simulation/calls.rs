@@ -138,13 +138,11 @@ impl Way {
     /// What befalls the call.
     fn luck(&self, name: &str, to: To) -> Luck {
         let mut truth = self.world.truth();
-        truth.boundaries += 2;
-        let dies_at = truth.crash_at;
-        if dies_at == Some(truth.boundaries - 1) {
-            return Luck::DiesBefore;
-        }
-        if dies_at == Some(truth.boundaries) {
-            return Luck::DiesAfter;
+        truth.calls += 1;
+        if let Some((call, luck)) = truth.fault
+            && call == truth.calls
+        {
+            return luck;
         }
         if truth.calm {
             return Luck::Good;

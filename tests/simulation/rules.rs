@@ -20,6 +20,9 @@ use crate::{
 /// For so long a process may act on what it saw before.
 const VIEW: Moment = 3 * MINUTE;
 
+/// For so long the end of a machine may be unknown: no process lives, and clouds show outdated state.
+const UNSEEN: Moment = 5 * MINUTE;
+
 /// The cost of a machine in its record, when the record went.
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
@@ -287,6 +290,17 @@ impl World {
         names.map(|name| self.account_of(name)).collect()
     }
 
+    /// Machines of ours that are left at any account. What they shared may stay for a day at an account
+    /// that was not the Provider's when their Pool went.
+    pub(crate) fn orphans(&self) -> Vec<String> {
+        let truth = self.truth();
+        let all = truth.clouds.keys().cloned().collect();
+        let orphans = truth
+            .billed(&all)
+            .map(|machine| format!("{} is an orphan", machine.id));
+        orphans.collect()
+    }
+
     /// What is left of the Pools and their machines, and of resources at these accounts.
     pub(crate) fn remains(&self, accounts: &BTreeSet<String>) -> Vec<String> {
         let mut remains = Vec::new();
@@ -314,11 +328,11 @@ impl World {
         remains
     }
 
-    /// The recorded costs of long-lived machines agree with the meter of their cloud, and machines of
-    /// others are as they were.
-    pub(crate) fn meter_agrees(&self, least: Moment) {
+    /// The recorded costs of machines agree with the meter of their cloud but for the time in which a
+    /// process did not look, and machines of others are as they were.
+    pub(crate) fn meter_agrees(&self) {
         let mut truth = self.truth();
-        let (mut paid, mut metered) = (Usd::ZERO, Usd::ZERO);
+        let (mut paid, mut metered, mut unseen) = (Usd::ZERO, Usd::ZERO, Usd::ZERO);
         for settled in &truth.settled {
             let mut all = truth
                 .clouds
@@ -326,16 +340,16 @@ impl World {
                 .flat_map(|cloud| cloud.rented.iter().map(move |machine| (cloud.kind, machine)));
             let found = all.find(|(_, machine)| machine.mark.machine_uid == settled.uid);
             if let Some((kind, machine)) = found
-                && machine.gone - machine.created >= least
                 // Since when it was billed is known.
                 && (settled.times.0 - second(machine.created)).abs() <= 5
             {
                 paid += truth.by_record(settled);
                 metered += machine.bill(kind, now());
+                unseen += cost(kind, machine.hourly, UNSEEN);
             }
         }
         let off = (paid - metered).abs();
-        truth.rule(off * 1000 <= metered, || {
+        truth.rule(off <= unseen, || {
             format!("{paid} USD are settled, the meter says {metered}")
         });
         let strangers = truth.clouds.values().flat_map(|cloud| &cloud.rented);

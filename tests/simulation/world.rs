@@ -12,6 +12,7 @@ use serde_json::json;
 use skyward_apisim::ApiServer;
 
 use crate::{
+    calls::Luck,
     cloud::{Cloud, Rented},
     kinds::Kind,
     rules::{Settled, Watched},
@@ -58,10 +59,10 @@ pub(crate) struct Truth {
     pub(crate) calm: bool,
     /// By account.
     pub(crate) clouds: BTreeMap<String, Cloud>,
-    /// The process dies at exactly this boundary; boundaries are before and after each call.
-    pub(crate) crash_at: Option<u64>,
-    /// Boundaries that were passed.
-    pub(crate) boundaries: u64,
+    /// What befalls the call of that number, however calm the world is.
+    pub(crate) fault: Option<(u64, Luck)>,
+    /// Calls of all processes, to the API server and to clouds.
+    pub(crate) calls: u64,
     /// UIDs of records that somebody removed by force, or that a restore forgot.
     pub(crate) torn: BTreeSet<String>,
     /// Machines whose records are gone, with the costs in these.
@@ -97,8 +98,8 @@ impl World {
                 odds,
                 calm: true,
                 clouds: BTreeMap::new(),
-                crash_at: None,
-                boundaries: 0,
+                fault: None,
+                calls: 0,
                 torn: BTreeSet::new(),
                 settled: Vec::new(),
                 watched,
@@ -179,9 +180,6 @@ impl Truth {
     /// Adds to the story.
     pub(crate) fn tell(&mut self, what: String) {
         let line = format!("{:>9} {what}", now());
-        if std::env::var_os("SKYWARD_LIVE").is_some() {
-            eprintln!("{line}");
-        }
         self.trace.push(line);
     }
 
