@@ -28,9 +28,10 @@ use crate::{
 };
 
 /// What befalls a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Luck {
     /// It works.
+    #[default]
     Good,
     /// It is refused before it does anything: which refusal, as a number.
     Refused(u8),
@@ -179,8 +180,9 @@ impl Way {
                 sleep(lasting(by)).await;
                 if self.is_dead() {
                     std::future::pending().await
+                } else {
+                    false
                 }
-                false
             }
             luck => luck == Luck::LostAfter,
         }
@@ -280,11 +282,5 @@ impl Luck {
             Self::DiesAfter => ", and the process dies".into(),
             Self::Refused(_) | Self::LostBefore | Self::DiesBefore => format!("{self:?}"),
         }
-    }
-}
-
-impl Default for Luck {
-    fn default() -> Self {
-        Self::Good
     }
 }

@@ -204,7 +204,7 @@ impl Call<'_> {
             .cloud(truth)
             .sold_out
             .contains(&(order.offer.clone(), spot));
-        if is_out || (!truth.calm && self.chance % 20 == 0) {
+        if is_out || (!truth.calm && self.chance.is_multiple_of(20)) {
             return self.fails(ErrorKind::NoCapacity, "sold out");
         }
         let never_boots = !truth.calm && self.chance % 33 == 1;
@@ -223,23 +223,23 @@ impl Call<'_> {
         Ok(id)
     }
 
-    fn delete(&self, truth: &mut Truth, machine: &MachineRef) -> Result<Deletion, ProviderError> {
+    fn delete(&self, truth: &mut Truth, machine: &MachineRef) -> Deletion {
         let client = self.client;
         let Some(found) = self.look(truth, machine) else {
             let recent = client.recent.lock();
             let ordered = recent.get(&machine.mark.machine_uid);
             let is_recent =
                 client.kind.is_regional() && ordered.is_some_and(|at| now() < *at + client.kind.settle());
-            return Ok(Deletion::gone_if(!is_recent));
+            return Deletion::gone_if(!is_recent);
         };
         if !found.mark.is(&machine.mark) {
-            return Ok(Deletion::Foreign);
+            return Deletion::Foreign;
         }
         truth.may_be_ended(&found);
         let takes = SECOND * (1 + Moment::try_from(self.chance % 14).unwrap_or(1));
         client.cloud_mut(truth).end(&found.id, now(), takes);
         truth.tell(format!("the end of {} is ordered", found.id));
-        Ok(Deletion::InProgress)
+        Deletion::InProgress
     }
 
     fn leftovers(&self, truth: &Truth, regions: &[String]) -> Vec<Leftover> {
@@ -316,7 +316,7 @@ impl Provider for Client {
     }
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        let delete = |truth: &mut Truth, call: &Call<'_>| call.delete(truth, machine);
+        let delete = |truth: &mut Truth, call: &Call<'_>| Ok(call.delete(truth, machine));
         let what = format!("delete {}", machine.mark.machine);
         self.call(&what, "delete the machine", true, delete).await
     }

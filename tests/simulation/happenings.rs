@@ -80,9 +80,11 @@ impl Play {
 
     /// The Secret of a Provider holds other credentials.
     pub(crate) fn give_credentials(&mut self, provider: &str, account: &str) {
-        if self.world.account_of(provider) == account {
+        let former = self.world.account_of(provider);
+        if former == account {
             return;
         }
+        self.world.truth().former.insert(former);
         self.tell(format!("the credentials of {provider} are those of {account}"));
         let secret = credentials(provider, account);
         let name = format!("of-{provider}");

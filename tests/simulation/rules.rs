@@ -290,8 +290,7 @@ impl World {
         names.map(|name| self.account_of(name)).collect()
     }
 
-    /// Machines of ours that are left at any account. What they shared may stay for a day at an account
-    /// that was not the Provider's when their Pool went.
+    /// Machines of ours that are left at any account.
     pub(crate) fn orphans(&self) -> Vec<String> {
         let truth = self.truth();
         let all = truth.clouds.keys().cloned().collect();
@@ -301,7 +300,8 @@ impl World {
         orphans.collect()
     }
 
-    /// What is left of the Pools and their machines, and of resources at these accounts.
+    /// What is left of the Pools and their machines, and of resources at these accounts. What machines
+    /// shared may stay for a day at an account that was not the Provider's when their Pool went.
     pub(crate) fn remains(&self, accounts: &BTreeSet<String>) -> Vec<String> {
         let mut remains = Vec::new();
         for plural in ["pools", "machines"] {
@@ -320,7 +320,8 @@ impl World {
         if !billed.is_empty() {
             remains.push(format!("still billed: {billed:?}"));
         }
-        for (account, cloud) in truth.clouds.iter().filter(|(name, _)| accounts.contains(*name)) {
+        let is_certain = |name: &String| accounts.contains(name) && !truth.former.contains(name);
+        for (account, cloud) in truth.clouds.iter().filter(|(name, _)| is_certain(name)) {
             for left in cloud.leftovers(now()) {
                 remains.push(format!("{} is left at {account}", left.id));
             }

@@ -59,6 +59,8 @@ pub(crate) struct Truth {
     pub(crate) calm: bool,
     /// By account.
     pub(crate) clouds: BTreeMap<String, Cloud>,
+    /// Accounts whose credentials a Provider had and has lost at least once.
+    pub(crate) former: BTreeSet<String>,
     /// What befalls the call of that number, however calm the world is.
     pub(crate) fault: Option<(u64, Luck)>,
     /// Calls of all processes, to the API server and to clouds.
@@ -98,6 +100,7 @@ impl World {
                 odds,
                 calm: true,
                 clouds: BTreeMap::new(),
+                former: BTreeSet::new(),
                 fault: None,
                 calls: 0,
                 torn: BTreeSet::new(),
