@@ -24,7 +24,7 @@ use skyward_controller::{
 };
 use skyward_core::Endpoints;
 use skyward_providers::{CallSink, container};
-use skyward_remote::AgentBinaries;
+use skyward_remote::{AgentBinaries, Sessions};
 use skyward_store::{Quota, Store};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, fmt, prelude::*};
@@ -294,6 +294,7 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         credential_keys: skyward_providers::credential_keys,
         store: Arc::new(store),
         agents,
+        connect: Box::new(|agents, pods, changed| Sessions::new(agents, pods, changed)),
         metrics,
         shutdown,
     })

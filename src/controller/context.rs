@@ -7,7 +7,7 @@ use kube::{Resource as _, ResourceExt};
 use skyward_api::{Provider as ProviderObject, machine::MachineSpec, offer::Architecture};
 use skyward_core::{Capabilities, CredentialKey, Credentials, Provider, ProviderError, Scope};
 use skyward_planner::{base::key::Key, pool::resolved::ResolvedPools, records::is_of};
-use skyward_remote::sessions::Sessions;
+use skyward_remote::Connections;
 use skyward_store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +55,7 @@ pub struct Context {
     /// Evidence that this cluster has forgotten machines, and the Providers that are held for it.
     pub holds: Arc<Holds>,
     /// Connections to machines.
-    pub sessions: Arc<Sessions>,
+    pub sessions: Arc<dyn Connections>,
     /// Logs and results.
     pub store: Arc<Store>,
     /// What dispatchers know.

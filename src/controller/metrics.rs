@@ -18,7 +18,10 @@ use prometheus_client::{
 use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
 use skyward_core::clock;
 use skyward_planner::{base::key::Key, restore::evidence::Evidence};
-use skyward_remote::sessions::{MachineKey, Sessions, Stage};
+use skyward_remote::{
+    Connections,
+    sessions::{MachineKey, Stage},
+};
 use skyward_store::Store;
 
 use crate::{accounts::fleet::Fleet, caches::Caches, hints::pool_loads::PoolLoads};
@@ -31,7 +34,7 @@ pub struct Sources {
     /// The Machines of all Pools.
     pub fleet: Arc<Fleet>,
     /// Connections to machines.
-    pub sessions: Arc<Sessions>,
+    pub sessions: Arc<dyn Connections>,
     /// Logs and results.
     pub store: Arc<Store>,
     /// What dispatchers know.

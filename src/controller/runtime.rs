@@ -21,7 +21,7 @@ use skyward_planner::{
     base::key::Key,
     events::{self, EventSpec},
 };
-use skyward_remote::{AgentBinaries, MachineKey, PodDialer, Sessions};
+use skyward_remote::{AgentBinaries, Connections, MachineKey, PodDialer};
 use skyward_store::Store;
 use tokio::{
     sync::mpsc,
@@ -51,6 +51,13 @@ use crate::{
     task,
 };
 
+/// Makes the connections to machines: from the agent's executables, what reaches Pods through the API
+/// server, and where the key of a machine goes whose connection changed.
+pub type Connect = Box<
+    dyn FnOnce(AgentBinaries, Option<Arc<dyn PodDialer>>, mpsc::Sender<MachineKey>) -> Arc<dyn Connections>
+        + Send,
+>;
+
 /// The parts that `main.rs` brings.
 pub struct Parts {
     /// Client of the API server; its writes pass the fence.
@@ -75,6 +82,8 @@ pub struct Parts {
     pub store: Arc<Store>,
     /// The agent's executables.
     pub agents: AgentBinaries,
+    /// Makes the connections to machines, once this process leads.
+    pub connect: Connect,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Cancelled when the process shall end.
@@ -132,7 +141,7 @@ pub async fn run(parts: Parts) -> Result<(), Error> {
         metrics: parts.metrics.clone(),
         shutdown: parts.shutdown.clone(),
     });
-    let lead = lead(parts, health);
+    let lead = lead(parts, health, true);
     pin_mut!(serve, lead);
     tokio::select! {
         result = &mut lead => result,
@@ -143,7 +152,12 @@ pub async fn run(parts: Parts) -> Result<(), Error> {
     }
 }
 
-async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
+/// The same without probes, metrics, logs and results: in a simulation nobody asks for them.
+pub async fn run_unserved(parts: Parts) -> Result<(), Error> {
+    lead(parts, Arc::default(), false).await
+}
+
+async fn lead(parts: Parts, health: Arc<Health>, serves_logs: bool) -> Result<(), Error> {
     let shutdown = parts.shutdown.clone();
     tokio::select! {
         found = wait_for_crds(&parts.client, &health) => found?,
@@ -161,7 +175,7 @@ async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
     let result = tokio::select! {
         biased;
         () = lost.cancelled() => Err(Error::LeaseLost),
-        result = control(parts, health, held.epoch) => result,
+        result = control(parts, health, held.epoch, serves_logs) => result,
     };
     match result {
         // The process ends at once, without cleanup: another one may lead.
@@ -174,7 +188,7 @@ async fn lead(parts: Parts, health: Arc<Health>) -> Result<(), Error> {
 }
 
 /// Everything that happens while this process leads.
-async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Error> {
+async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: bool) -> Result<(), Error> {
     let (client, metrics) = (&parts.client, &parts.metrics);
     let (events, events_writer) =
         Events::start(client.clone(), parts.config.identity.clone(), metrics.clone());
@@ -190,7 +204,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
         .filter(|(name, _)| parts.agents.get(name).is_some())
         .map(|(_, architecture)| architecture)
         .collect();
-    let sessions = Sessions::new(parts.agents, pod_dialer, changed_tx);
+    let sessions = (parts.connect)(parts.agents, pod_dialer, changed_tx);
 
     let seal = seal(client, &parts.config, &parts.cluster).await?;
     let broadcast = Broadcast::default();
@@ -241,7 +255,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64) -> Result<(), Er
     ));
 
     let result = tokio::select! {
-        result = controllers(&context) => result,
+        result = controllers(&context, serves_logs) => result,
         by = superseded(&context) => {
             let about = ObjectRef::<Lease>::new(lease::LEASE).within(&context.config.namespace).into();
             let note = format!("{by} refuses the epoch of this process, which does not hold the Lease any more: it ends");
@@ -298,7 +312,7 @@ async fn superseded(context: &Context) -> String {
 }
 
 /// Runs all controllers; returns when shutdown has ended them, or one ended by itself.
-async fn controllers(context: &Context) -> Result<(), Error> {
+async fn controllers(context: &Context, serves_logs: bool) -> Result<(), Error> {
     tokio::select! {
         () = synced(&context.caches) => {}
         () = context.shutdown.cancelled() => return Ok(()),
@@ -316,9 +330,9 @@ async fn controllers(context: &Context) -> Result<(), Error> {
         kept(context, "pool", pool::run),
         kept(context, "machine", machine::run),
         kept(context, "task", task::run),
-        kept(context, "logs", logs::run),
     ]
     .into_iter()
+    .chain(serves_logs.then(|| kept(context, "logs", logs::run)))
     .map(|(name, controller)| (running.spawn(controller).id(), name))
     .collect();
     let name_of = |id: Id| names.get(&id).copied().unwrap_or("unknown");

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod binaries;
 pub mod bootstrap;
 pub mod budget;
+pub mod connections;
 pub mod dial;
 pub mod key;
 pub mod places;
@@ -40,5 +41,6 @@ pub use skyward_agent::protocol;
 
 pub use agent::{Agent, AgentError, RunReader};
 pub use binaries::AgentBinaries;
+pub use connections::Connections;
 pub use dial::{PodDialer, Stream};
 pub use sessions::{MachineKey, SessionSpec, Sessions};

@@ -127,6 +127,7 @@ const TESTS: &[&str] = &[
     "skyward-control-plane-tests",
     "skyward-e2e",
     "skyward-fuzz",
+    "skyward-simulation",
     "skyward-bench",
 ];
 

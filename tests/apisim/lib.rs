@@ -35,5 +35,5 @@ mod tests;
 
 pub use request::{Call, Verb};
 pub use resources::RESOURCES;
-pub use server::ApiServer;
-pub use wire::{Fate, Network, Reliable};
+pub use server::{ApiServer, Backup, Change};
+pub use wire::{Answer, Fate, Network, Reliable};

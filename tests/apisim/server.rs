@@ -41,13 +41,23 @@ impl Id {
 
 /// One write.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) version: u64,
+pub struct Change {
+    /// The version that it made.
+    pub version: u64,
     pub(crate) id: Id,
-    /// `None`: created.
-    pub(crate) before: Option<Arc<Value>>,
-    pub(crate) object: Arc<Value>,
-    pub(crate) gone: bool,
+    /// The object as it was; `None`: it was created.
+    pub before: Option<Arc<Value>>,
+    /// The object as it is; the last form of one that is gone.
+    pub object: Arc<Value>,
+    /// Whether the object is gone.
+    pub gone: bool,
+}
+
+impl Change {
+    /// Plural name of the object's resource.
+    pub fn plural(&self) -> &'static str {
+        self.id.resource.plural
+    }
 }
 
 /// Everything that the server knows.
@@ -160,6 +170,13 @@ impl ApiServer {
             .filter(|change| !change.gone)
             .map(|change| change.object.clone())
             .collect()
+    }
+
+    /// The changes since a version, deletions among them.
+    pub fn changes_since(&self, version: u64) -> Vec<Change> {
+        let state = self.state.lock();
+        let first = state.history.partition_point(|change| change.version <= version);
+        state.history[first..].to_vec()
     }
 
     /// Forgets the history: a watch or a page from before gets 410.

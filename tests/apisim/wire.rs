@@ -8,6 +8,7 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use serde_json::Value;
+use tower::Service;
 
 use crate::{
     refusal,
@@ -55,17 +56,26 @@ impl Network for Reliable {
     }
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+/// What a request gets.
+pub type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 impl ApiServer {
     /// A client of this server.
     pub fn client(self: &Arc<Self>, network: Arc<dyn Network>) -> Client {
+        Client::new(self.service(network), "default")
+    }
+
+    /// What a client of this server sends its requests to, for clients with layers of their own.
+    pub fn service(
+        self: &Arc<Self>,
+        network: Arc<dyn Network>,
+    ) -> impl Service<Request<Body>, Response = Answer, Error = std::io::Error, Future: Send> + Clone + Send + use<>
+    {
         let server = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
+        tower::service_fn(move |request: Request<Body>| {
             let (server, network) = (server.clone(), network.clone());
             async move { server.serve(request, network).await }
-        });
-        Client::new(service, "default")
+        })
     }
 
     async fn serve(

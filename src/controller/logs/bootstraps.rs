@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::{ResourceExt as _, runtime::reflector::Store as Cache};
 use skyward_api::Pool;
 use skyward_planner::records::machine_name;
-use skyward_remote::{MachineKey, sessions::Sessions, transcript::Transcript};
+use skyward_remote::{Connections, MachineKey, transcript::Transcript};
 use skyward_store::{Error, Store};
 
 /// Sessions and Pools. Implemented by [`Known`]; tests bring their own.
@@ -20,7 +20,7 @@ pub(super) trait Bootstraps: Send + Sync {
 
 /// The leader's sessions and Pools.
 pub(super) struct Known {
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<dyn Connections>,
     pub(super) pools: Cache<Pool>,
 }
 

@@ -14,9 +14,8 @@ use async_trait::async_trait;
 use axum::body::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use skyward_remote::{
-    MachineKey,
+    Connections, MachineKey,
     agent::{AgentError, RunReader},
-    sessions::Sessions,
 };
 use skyward_store::{Gap, Missing, Piece, Store};
 use skyward_subresources::records::Mark;
@@ -67,7 +66,7 @@ pub(super) enum Whereabouts {
 /// The real machines, as sessions and the placements of runs show them.
 pub(super) struct LiveMachines {
     pub(super) live: Arc<Live>,
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<dyn Connections>,
 }
 
 impl Machines for LiveMachines {

@@ -1,0 +1,180 @@
+//! The kinds of clouds, with the properties of the real ones.
+
+use std::time::Duration;
+
+use skyward_core::{
+    Capabilities, Market, Offer, Usd,
+    offer::{Architecture, Availability},
+    provider::{Idempotency, Marking, SelfStop},
+};
+
+use crate::time::{Moment, SECOND};
+
+/// One kind of cloud.
+pub(crate) struct Kind {
+    pub(crate) capabilities: Capabilities,
+    /// Its regions; a list has only the regions that are asked for.
+    pub(crate) regions: &'static [&'static str],
+    /// Whether machines of a Pool share resources (keys, groups, scripts) that must be returned.
+    pub(crate) shares: bool,
+    /// Whether a machine is found by its id even where lists lag.
+    pub(crate) finds_by_id: bool,
+    /// Whether a machine that halts or is taken back stays, and is billed, until it is deleted.
+    pub(crate) keeps_halted: bool,
+    /// Whether the cloud tells since when a machine is billed.
+    pub(crate) tells_start: bool,
+}
+
+const BOTH: &[Market] = &[Market::OnDemand, Market::Spot];
+
+/// Amazon EC2: tokens, regions, groups and templates; new instances may not be found for a
+/// while, even by their ids.
+const AWS: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        idempotency: Idempotency::Token,
+        poll_interval: Duration::from_secs(5),
+        self_stop: SelfStop::EndsBilling,
+        billing_minimum: Duration::from_secs(60),
+        connected: true,
+        boot_script: true,
+        ..Capabilities::of("aws")
+    },
+    regions: &["eu", "us"],
+    shares: true,
+    finds_by_id: false,
+    keeps_halted: false,
+    tells_start: true,
+};
+
+/// RunPod: containers; marks in the environment, looked for before an order.
+const RUNPOD: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Environment,
+        settle_time: Duration::from_secs(30),
+        poll_interval: Duration::from_secs(5),
+        self_stop: SelfStop::EndsBilling,
+        connected: true,
+        boot_script: true,
+        ..Capabilities::of("runpod")
+    },
+    regions: &[""],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Vast.ai: a marketplace; marks are labels, billed by the minute.
+const VASTAI: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Name,
+        settle_time: Duration::from_secs(30),
+        self_stop: SelfStop::EndsBilling,
+        billing_step: Duration::from_secs(60),
+        boot_script: true,
+        ..Capabilities::of("vastai")
+    },
+    regions: &["eu", "us"],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Verda: virtual machines over REST; keys and scripts are shared.
+const VERDA: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        settle_time: Duration::from_secs(30),
+        connected: true,
+        boot_script: true,
+        ..Capabilities::of("verda")
+    },
+    regions: &["fin"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Pods of a cluster: nothing lags, and there is no bill.
+const CONTAINER: Kind = Kind {
+    capabilities: Capabilities {
+        marking: Marking::Tags,
+        idempotency: Idempotency::Token,
+        settle_time: Duration::ZERO,
+        poll_interval: Duration::from_secs(2),
+        self_stop: SelfStop::EndsBilling,
+        connected: true,
+        ..Capabilities::of("container")
+    },
+    regions: &[""],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+};
+
+/// All of them.
+pub(crate) const ALL: [&Kind; 5] = [&AWS, &RUNPOD, &VASTAI, &VERDA, &CONTAINER];
+
+impl Kind {
+    pub(crate) const fn name(&self) -> &'static str {
+        self.capabilities.kind
+    }
+
+    /// The kind of that name.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// How long its answers may lag.
+    pub(crate) const fn settle(&self) -> Moment {
+        self.capabilities.settle_time.as_secs() as i64 * SECOND
+    }
+
+    /// Lists are of one region each.
+    pub(crate) fn is_regional(&self) -> bool {
+        self.name() == "aws"
+    }
+
+    /// What it sells in these regions.
+    pub(crate) fn offers(&self, regions: &[String]) -> Vec<Offer> {
+        let mut offers = Vec::new();
+        for region in regions {
+            for (size, cents) in [("small", 36), ("large", 72)] {
+                let place = if region.is_empty() {
+                    String::new()
+                } else {
+                    format!("-{region}")
+                };
+                let price = Usd::new(cents + i64::from(region == "us"), 1);
+                offers.push(Offer {
+                    id: format!("{size}{place}"),
+                    instance_type: size.to_owned(),
+                    region: region.clone(),
+                    accelerators: None,
+                    vcpus: 4.0,
+                    memory_gb: 16.0,
+                    disk_gb: None,
+                    architecture: Architecture::Amd64,
+                    on_demand: Some(price),
+                    spot: self
+                        .capabilities
+                        .markets
+                        .contains(&Market::Spot)
+                        .then(|| price / 4),
+                    availability: Availability::Unknown,
+                    connected: self.capabilities.connected,
+                    rate_as_of: None,
+                });
+            }
+        }
+        offers
+    }
+}

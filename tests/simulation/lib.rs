@@ -1,0 +1,29 @@
+//! No leak, proved on the real controller: short histories of Pools, Machines and clouds, made from seeds.
+//!
+//! A history runs `skyward_controller::runtime` as it is, with its observing, planning and acting, in one
+//! thread and in simulated time. Around it stand an API server in memory (`skyward_apisim`), clouds whose
+//! state is known exactly ([`cloud`], [`kinds`]) and that answer as clouds do ([`client`]), machines that
+//! connect, break and lie ([`sessions`]), and users. Each process ([`process`]) has a runtime and a clock of
+//! its own, so that it can be killed, or stopped for a while, at any of its calls.
+//!
+//! All calls of a process, to the API server and to clouds, wait for their turn ([`calls`]): one at a time,
+//! in an order that the seed decides, and with what befalls each of them. So a seed tells one history.
+//!
+//! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, and
+//! when all is calm again; [`play`] brings them together; [`campaign`] makes a history from a seed, and runs
+//! thousands. `SKYWARD_HISTORY=<seed>` tells one of them.
+
+#![cfg(test)]
+
+mod calls;
+mod campaign;
+mod client;
+mod cloud;
+mod happenings;
+mod kinds;
+mod play;
+mod process;
+mod rules;
+mod sessions;
+mod time;
+mod world;

@@ -1,0 +1,442 @@
+//! The rules: at each effect, and when all is calm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use skyward_api::{Machine, MachinePhase, Pool};
+use skyward_apisim::{Call, Change};
+use skyward_core::{ProviderMachine, Usd};
+use skyward_planner::money::{Tariff, billed_until};
+
+use crate::{
+    calls::Way,
+    cloud::{Rented, cost},
+    time::{MINUTE, Moment, NEVER, SECOND, now},
+    world::{CLUSTER, OPERATOR, Truth, World},
+};
+
+/// For so long a process may act on what it saw before.
+const VIEW: Moment = 3 * MINUTE;
+
+/// For so long the end of a machine may be unknown: no process lives, and clouds show outdated state.
+const UNSEEN: Moment = 5 * MINUTE;
+
+/// The cost of a machine in its record, when the record went.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) provider: String,
+    pub(crate) pool_uid: String,
+    pub(crate) uid: String,
+    pub(crate) hourly: Usd,
+    /// Since when and until when it was billed, as recorded, in seconds.
+    pub(crate) times: (i64, i64),
+}
+
+/// What the rules remember of the API server's objects.
+pub(crate) struct Watched {
+    /// The newest version that was looked at.
+    version: u64,
+    /// Attempts that were used, by UID of the Pool.
+    attempts: BTreeSet<(String, u32)>,
+    /// What was asked for, and since when: machines of a Pool by its UID, limits of a Provider by its name.
+    asked: BTreeMap<String, Vec<(Moment, usize)>>,
+}
+
+impl Watched {
+    pub(crate) const fn since(version: u64) -> Self {
+        Self {
+            version,
+            attempts: BTreeSet::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    fn ask(&mut self, key: &str, number: usize) {
+        let asked = self.asked.entry(key.to_owned()).or_default();
+        if asked.last().is_none_or(|(_, last)| *last != number) {
+            asked.push((now(), number));
+        }
+    }
+
+    /// The most that was asked for within [`VIEW`].
+    fn most(&self, key: &str) -> usize {
+        let asked = self.asked.get(key).map(Vec::as_slice).unwrap_or_default();
+        let until = asked.iter().skip(1).map(|(since, _)| *since).chain([NEVER]);
+        let lately = asked
+            .iter()
+            .zip(until)
+            .filter(|(_, until)| until.saturating_add(VIEW) > now());
+        lately.map(|((_, number), _)| *number).max().unwrap_or(0)
+    }
+}
+
+/// An object of ours, which can always be read.
+fn read<K: DeserializeOwned>(object: &Value) -> K {
+    K::deserialize(object).expect("what is stored can be read")
+}
+
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+impl World {
+    /// Before something is changed by a process: no other one leads.
+    pub(crate) fn may_change(&self, way: &Way, truth: &mut Truth, what: &str) {
+        let lease = self.server.get("leases", OPERATOR, "skyward-controller");
+        let holder = lease.map(|lease| text(&lease, "/spec/holderIdentity").to_owned());
+        let holder = holder.unwrap_or_default();
+        truth.rule(holder.is_empty() || holder == way.identity, || {
+            format!("{what} is of {}, and {holder} leads", way.identity)
+        });
+    }
+
+    /// After a call of the API server.
+    pub(crate) fn wrote(&self, way: &Way, call: &Call) {
+        if call.reads() {
+            return;
+        }
+        if !matches!(call.resource.plural, "leases" | "customresourcedefinitions") {
+            let what = format!("a write of {} {}", call.resource.plural, call.name);
+            self.may_change(way, &mut self.truth(), &what);
+        }
+        self.look();
+    }
+
+    /// Looks at what was written since the last look.
+    pub(crate) fn look(&self) {
+        let since = self.truth().watched.version;
+        for change in self.server.changes_since(since) {
+            self.truth().watched.version = change.version;
+            match (change.plural(), change.gone) {
+                ("pools", false) => self.pool_asks(&change.object),
+                ("pools", true) => self.pool_may_go(&change),
+                ("providers", false) => {
+                    let limit = &change.object["spec"]["limits"]["machines"];
+                    let limit = limit.as_u64().map_or(usize::MAX, |limit| limit as usize);
+                    let name = text(&change.object, "/metadata/name");
+                    self.truth().watched.ask(name, limit);
+                }
+                ("machines", false) if change.before.is_none() => self.may_be_recorded(&change.object),
+                ("machines", true) => self.may_be_let_go(&change),
+                _ => {}
+            }
+        }
+    }
+
+    fn pool_asks(&self, pool: &Value) {
+        let uid = text(pool, "/metadata/uid");
+        let desired = pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1);
+        self.truth().watched.ask(uid, desired as usize);
+    }
+
+    /// At each record of a machine: nothing is ordered twice, and no limit is passed.
+    fn may_be_recorded(&self, object: &Value) {
+        let machine: Machine = read(object);
+        let spec = &machine.spec;
+        let others: Vec<Machine> = self
+            .server
+            .all("machines")
+            .iter()
+            .filter(|other| other["metadata"]["uid"] != object["metadata"]["uid"])
+            .map(|other| read(other))
+            .collect();
+        let holds = |machine: &&Machine| {
+            let status = machine.status.clone().unwrap_or_default();
+            status.phase != Some(MachinePhase::Failed) && status.reclaim_at.is_none()
+        };
+        let of_pool = |machine: &&Machine| machine.spec.pool_uid == spec.pool_uid;
+        let slots: Vec<u32> = others
+            .iter()
+            .filter(of_pool)
+            .filter(holds)
+            .map(|machine| machine.spec.slot)
+            .collect();
+        let used = others
+            .iter()
+            .filter(|machine| machine.spec.provider == spec.provider)
+            .count();
+        let mut truth = self.truth();
+        let is_new = truth
+            .watched
+            .attempts
+            .insert((spec.pool_uid.clone(), spec.attempt));
+        truth.rule(is_new, || {
+            format!("attempt {} of {} is used twice", spec.attempt, spec.pool)
+        });
+        truth.rule(!slots.contains(&spec.slot), || {
+            format!("two machines in slot {} of {}", spec.slot, spec.pool)
+        });
+        let wanted = truth.watched.most(&spec.pool_uid);
+        truth.rule(slots.len() < wanted, || {
+            format!("more machines of {} than the {wanted} that are wanted", spec.pool)
+        });
+        let limit = truth.watched.most(&spec.provider);
+        truth.rule(used < limit, || {
+            format!("the limit {limit} of {} is passed", spec.provider)
+        });
+    }
+
+    /// A record goes only when its machine is gone; then its cost is recorded, if it could be known.
+    fn may_be_let_go(&self, change: &Change) {
+        let last = change.before.as_ref().unwrap_or(&change.object);
+        let machine: Machine = read(last);
+        let uid = machine.uid().unwrap_or_default();
+        let mut truth = self.truth();
+        let left = truth.alive_of(&uid);
+        let is_torn = truth.torn.contains(&uid);
+        truth.rule(left == 0 || is_torn, || {
+            format!(
+                "{} is let go while {left} machines of it exist",
+                machine.name_any()
+            )
+        });
+        let status = machine.status.clone().unwrap_or_default();
+        let since = status.billed_since.or(status.accepted_at).map(|time| time.0);
+        let until = status.gone_at.and_then(|_| billed_until(&machine));
+        if let (Some(since), Some(until)) = (since, until) {
+            truth.settled.push(Settled {
+                provider: machine.spec.provider.clone(),
+                pool_uid: machine.spec.pool_uid.clone(),
+                uid,
+                hourly: Tariff::of(&machine).hourly,
+                times: (since.as_second(), until.as_second()),
+            });
+        }
+    }
+
+    fn pool_may_go(&self, change: &Change) {
+        let last = change.before.as_ref().unwrap_or(&change.object);
+        let (uid, name) = (text(last, "/metadata/uid"), text(last, "/metadata/name"));
+        let records = self.server.all("machines");
+        let left = records
+            .iter()
+            .filter(|machine| text(machine, "/spec/poolUid") == uid)
+            .count();
+        let mut truth = self.truth();
+        let alive = truth.clouds.values().flat_map(|cloud| cloud.alive(now()));
+        let of_pool = |machine: &&Rented| {
+            machine.mark.pool_uid == uid && !truth.torn.contains(&machine.mark.machine_uid)
+        };
+        let machines: Vec<String> = alive.filter(of_pool).map(|machine| machine.id.clone()).collect();
+        truth.rule(machines.is_empty(), || {
+            format!("Pool {name} goes while there are {machines:?}")
+        });
+        truth.rule(left == 0, || {
+            format!("Pool {name} goes before {left} of its Machines")
+        });
+        let sum = truth.sum(|settled| settled.pool_uid == uid);
+        let written = text(last, "/status/cost/settled");
+        truth.rule(is_same(written, sum), || {
+            format!("Pool {name} has settled {written} USD, its machines cost {sum}")
+        });
+    }
+
+    /// What is not as the Pools ask for; nothing once all is calm.
+    pub(crate) fn unrest(&self) -> Vec<String> {
+        let mut unrest = Vec::new();
+        let machines: Vec<Machine> = self
+            .server
+            .all("machines")
+            .iter()
+            .map(|object| read(object))
+            .collect();
+        for object in self.server.all("pools") {
+            pool_unrest(&read(&object), &machines, &mut unrest);
+        }
+        let accounts = self.accounts_in_use();
+        let truth = self.truth();
+        let billed: Vec<&Rented> = truth.billed(&accounts).collect();
+        let mut slots = BTreeMap::<(&str, u32), Vec<&str>>::new();
+        for machine in &billed {
+            let slot = (machine.mark.pool_uid.as_str(), machine.mark.slot);
+            slots.entry(slot).or_default().push(&machine.id);
+        }
+        slots.retain(|_, ids| ids.len() > 1);
+        if !slots.is_empty() {
+            unrest.push(format!("twice for one slot: {slots:?}"));
+        }
+        let billed: BTreeSet<&str> = billed.iter().map(|machine| machine.id.as_str()).collect();
+        let recorded: BTreeSet<&str> = machines
+            .iter()
+            .filter_map(|machine| machine.status.as_ref().map(|status| status.id.as_str()))
+            .filter(|id| !id.is_empty())
+            .collect();
+        if billed != recorded {
+            unrest.push(format!("billed are {billed:?}, recorded {recorded:?}"));
+        }
+        for provider in self.server.all("providers") {
+            let name = text(&provider, "/metadata/name");
+            let sum = truth.sum(|settled| settled.provider == name);
+            let written = text(&provider, "/status/cost/settled");
+            if !is_same(written, sum) {
+                unrest.push(format!(
+                    "{name} has settled {written} USD, its machines cost {sum}"
+                ));
+            }
+        }
+        unrest
+    }
+
+    /// The accounts whose credentials the Providers have; orphans at another account are found when its
+    /// credentials come back.
+    pub(crate) fn accounts_in_use(&self) -> BTreeSet<String> {
+        let providers = self.server.all("providers");
+        let names = providers.iter().map(|provider| text(provider, "/metadata/name"));
+        names.map(|name| self.account_of(name)).collect()
+    }
+
+    /// Machines of ours that are left at any account.
+    pub(crate) fn orphans(&self) -> Vec<String> {
+        let truth = self.truth();
+        let all = truth.clouds.keys().cloned().collect();
+        let orphans = truth
+            .billed(&all)
+            .map(|machine| format!("{} is an orphan", machine.id));
+        orphans.collect()
+    }
+
+    /// What is left of the Pools and their machines, and of resources at these accounts. What machines
+    /// shared may stay for a day at an account that was not the Provider's when their Pool went.
+    pub(crate) fn remains(&self, accounts: &BTreeSet<String>) -> Vec<String> {
+        let mut remains = Vec::new();
+        for plural in ["pools", "machines"] {
+            for object in self.server.all(plural) {
+                remains.push(format!("{plural}: {} is left", text(&object, "/metadata/name")));
+            }
+        }
+        for secret in self.server.all("secrets") {
+            let name = text(&secret, "/metadata/name");
+            if name.starts_with("pool-") {
+                remains.push(format!("the key {name} is left"));
+            }
+        }
+        let truth = self.truth();
+        let billed: Vec<&String> = truth.billed(accounts).map(|machine| &machine.id).collect();
+        if !billed.is_empty() {
+            remains.push(format!("still billed: {billed:?}"));
+        }
+        let is_certain = |name: &String| accounts.contains(name) && !truth.former.contains(name);
+        for (account, cloud) in truth.clouds.iter().filter(|(name, _)| is_certain(name)) {
+            for left in cloud.leftovers(now()) {
+                remains.push(format!("{} is left at {account}", left.id));
+            }
+        }
+        remains
+    }
+
+    /// The recorded costs of machines agree with the meter of their cloud but for the time in which a
+    /// process did not look, and machines of others are as they were.
+    pub(crate) fn meter_agrees(&self) {
+        let mut truth = self.truth();
+        let (mut paid, mut metered, mut unseen) = (Usd::ZERO, Usd::ZERO, Usd::ZERO);
+        for settled in &truth.settled {
+            let mut all = truth
+                .clouds
+                .values()
+                .flat_map(|cloud| cloud.rented.iter().map(move |machine| (cloud.kind, machine)));
+            let found = all.find(|(_, machine)| machine.mark.machine_uid == settled.uid);
+            if let Some((kind, machine)) = found
+                // Since when it was billed is known.
+                && (settled.times.0 - second(machine.created)).abs() <= 5
+            {
+                paid += truth.by_record(settled);
+                metered += machine.bill(kind, now());
+                unseen += cost(kind, machine.hourly, UNSEEN);
+            }
+        }
+        let off = (paid - metered).abs();
+        truth.rule(off <= unseen, || {
+            format!("{paid} USD are settled, the meter says {metered}")
+        });
+        let strangers = truth.clouds.values().flat_map(|cloud| &cloud.rented);
+        let ended: Vec<String> = strangers
+            .filter(|machine| machine.mark.cluster != CLUSTER && machine.end_ordered != NEVER)
+            .map(|machine| machine.id.clone())
+            .collect();
+        truth.rule(ended.is_empty(), || format!("{ended:?} were ended"));
+    }
+}
+
+fn second(moment: Moment) -> i64 {
+    crate::time::timestamp(moment).as_second()
+}
+
+impl Truth {
+    /// Before a cloud is told to end a machine.
+    pub(crate) fn may_be_ended(&mut self, machine: &ProviderMachine) {
+        let is_ours = machine.mark.cluster == CLUSTER;
+        self.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
+    }
+
+    /// Machines of ours at these accounts that exist or are being made.
+    fn billed<'a>(&'a self, accounts: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Rented> {
+        let known = self
+            .clouds
+            .iter()
+            .filter(|(account, _)| accounts.contains(*account));
+        let alive = known.flat_map(|(_, cloud)| cloud.alive(now()));
+        alive.filter(|machine| machine.mark.cluster == CLUSTER)
+    }
+
+    /// What these machines cost by their records.
+    fn sum(&self, is_meant: impl Fn(&Settled) -> bool) -> Usd {
+        let meant = self.settled.iter().filter(|settled| is_meant(settled));
+        meant.map(|settled| self.by_record(settled)).sum()
+    }
+
+    /// The cost of a machine between the recorded times, by the rules of its cloud.
+    fn by_record(&self, settled: &Settled) -> Usd {
+        let kind = self.clouds[&format!("{}-1", settled.provider)].kind;
+        let (since, until) = settled.times;
+        cost(kind, settled.hourly, (until - since) * SECOND)
+    }
+}
+
+/// What is not as a Pool asks for.
+fn pool_unrest(pool: &Pool, machines: &[Machine], unrest: &mut Vec<String>) {
+    use skyward_api::condition::{READY, STALLED, find, is_true};
+    use skyward_planner::pool::resolved::ResolvedPool;
+
+    let (uid, name) = (pool.uid().unwrap_or_default(), pool.name_any());
+    let status = pool.status.clone().unwrap_or_default();
+    let records: Vec<&Machine> = machines
+        .iter()
+        .filter(|machine| machine.spec.pool_uid == uid)
+        .collect();
+    let is_off = pool.spec.suspend == Some(true);
+    let wanted = if is_off {
+        0
+    } else {
+        pool.spec.nodes.desired as usize
+    };
+    let why = |type_| {
+        find(&status.conditions, type_)
+            .map(|condition| condition.reason.clone())
+            .unwrap_or_default()
+    };
+    let told = format!("{name} says Ready: {}, Stalled: {}", why(READY), why(STALLED));
+    let resolved = ResolvedPool::of(&pool.spec);
+    let fits = |machine: &&Machine| {
+        let phase = machine.status.as_ref().and_then(|status| status.phase);
+        phase == Some(MachinePhase::Ready) && resolved.asks_for(&machine.spec.template_hash)
+    };
+    if records.len() != wanted || !records.iter().all(fits) {
+        let phases: Vec<_> = records
+            .iter()
+            .map(|machine| machine.status.as_ref().and_then(|status| status.phase))
+            .collect();
+        unrest.push(format!("{name} has {phases:?} of {wanted} machines; {told}"));
+    } else if !is_true(&status.conditions, READY) || !why(STALLED).is_empty() {
+        unrest.push(told);
+    }
+}
+
+/// Whether a written amount is the expected one.
+fn is_same(written: &str, amount: Usd) -> bool {
+    (Usd::or_zero(written) - amount).abs() < Usd::new(1, 6)
+}

@@ -1,0 +1,227 @@
+//! Machines as the controller's connections show them: they are dialled, prepared and become Ready, break,
+//! and some lie about themselves.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use rand::Rng;
+use skyward_remote::{
+    Agent, Connections, MachineKey, SessionSpec,
+    protocol::Reclaim,
+    sessions::{EpochClaim, FailureKind, SessionFailure, SessionState, Stage},
+    transcript::Transcript,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+    time::sleep,
+};
+
+use crate::{
+    calls::Way,
+    time::{MINUTE, Moment, SECOND, now, timestamp},
+    world::percent,
+};
+
+/// How often connections are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Connections of one process.
+pub(crate) struct Machines {
+    shared: Arc<Shared>,
+    looks: AbortHandle,
+}
+
+struct Shared {
+    way: Arc<Way>,
+    table: Mutex<BTreeMap<MachineKey, Session>>,
+    version: watch::Sender<u64>,
+}
+
+struct Session {
+    spec: SessionSpec,
+    state: SessionState,
+    /// When it takes its next step.
+    next: Moment,
+}
+
+impl Machines {
+    /// No connections. Must be called within the runtime of the process.
+    pub(crate) fn new(way: Arc<Way>, changed: mpsc::Sender<MachineKey>) -> Arc<Self> {
+        let shared = Arc::new(Shared {
+            way,
+            table: Mutex::default(),
+            version: watch::Sender::new(0),
+        });
+        let looking = shared.clone();
+        let looks = tokio::spawn(async move {
+            loop {
+                sleep(LOOK).await;
+                for machine in looking.look() {
+                    looking.version.send_modify(|version| *version += 1);
+                    if changed.send(machine).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        let looks = looks.abort_handle();
+        Arc::new(Self { shared, looks })
+    }
+}
+
+impl Shared {
+    /// Connections get further, or break; answers with those that changed.
+    fn look(&self) -> Vec<MachineKey> {
+        let mut changed = Vec::new();
+        for (machine, session) in self.table.lock().iter_mut() {
+            let before = session.state.clone();
+            self.step(machine, session);
+            if session.state != before {
+                changed.push(machine.clone());
+            }
+        }
+        changed
+    }
+
+    fn step(&self, machine: &MachineKey, session: &mut Session) {
+        let mut truth = self.way.world.truth();
+        let (calm, lies) = (truth.calm, truth.odds.lies);
+        let name = format!("{}: {} at {}", self.way.process, machine.name, now() / MINUTE);
+        let mut random = self.way.world.chance(&name);
+        let time = timestamp(now());
+        let state = &mut session.state;
+        let lost = || "connection refused".to_owned();
+        let Some(there) = truth.answering(&machine.name) else {
+            match state.stage {
+                Stage::Failed(_) | Stage::Reconnecting { .. } => {}
+                _ if state.ready_at.is_some() => {
+                    let last_error = lost();
+                    state.stage = Stage::Reconnecting {
+                        last_error,
+                        since: time,
+                    };
+                }
+                _ => {
+                    let last_error = Some(lost());
+                    state.stage = Stage::Dialing { last_error };
+                }
+            }
+            session.next = now() + 3 * SECOND;
+            return;
+        };
+        if session.next > now() || matches!(state.stage, Stage::Failed(_)) {
+            return;
+        }
+        session.next = now() + 3 * SECOND;
+        state.reachable_at.get_or_insert(time);
+        if matches!(state.stage, Stage::Dialing { .. }) {
+            state.stage = Stage::Bootstrapping {
+                step: "probe".into(),
+                index: 1,
+                total: 1,
+            };
+            return;
+        }
+        if matches!(state.stage, Stage::Bootstrapping { .. }) && !calm && percent(&mut random, 3) {
+            state.stage = Stage::Failed(SessionFailure {
+                kind: FailureKind::StepFailed,
+                step: Some("probe".into()),
+                message: "it did not work".into(),
+                diagnosis: None,
+            });
+            return;
+        }
+        state.bootstrapped_at.get_or_insert(time);
+        let ours = (session.spec.epoch, session.spec.epoch_proof.clone());
+        if there.epoch.0 > ours.0 {
+            state.stage = Stage::EpochAhead;
+            let (epoch, proof) = there.epoch.clone();
+            state.newer_epoch = Some(EpochClaim { epoch, proof });
+            return;
+        }
+        there.epoch = ours;
+        state.newer_epoch = None;
+        state.reclaim_at = there
+            .reclaim
+            .filter(|(said, _)| *said <= now())
+            .map(|(_, taken)| timestamp(taken));
+        state.stage = Stage::Ready;
+        state.ready_at.get_or_insert(time);
+        if !calm && percent(&mut random, lies) {
+            lie(&mut random, state);
+        }
+    }
+}
+
+/// What root on a machine can have its agent say.
+fn lie(random: &mut impl Rng, state: &mut SessionState) {
+    match random.random_range(0..3) {
+        0 => {
+            state.stage = Stage::EpochAhead;
+            state.newer_epoch = Some(EpochClaim {
+                epoch: u64::from(i32::MAX.unsigned_abs()),
+                proof: "forged".into(),
+            });
+        }
+        1 => state.reclaim_at = Some(timestamp(now() + 30 * SECOND)),
+        _ => {
+            state.stage = Stage::Failed(SessionFailure::new(
+                FailureKind::ProtocolViolation,
+                "it sent what no agent sends".into(),
+            ));
+        }
+    }
+}
+
+#[async_trait]
+impl Connections for Machines {
+    fn ensure(&self, spec: SessionSpec) {
+        let mut table = self.shared.table.lock();
+        let ready_at = spec.ready_at;
+        let session = table.entry(spec.machine.clone()).or_insert_with(|| Session {
+            spec: spec.clone(),
+            state: SessionState {
+                ready_at,
+                ..SessionState::default()
+            },
+            next: now() + 2 * SECOND,
+        });
+        session.spec = spec;
+    }
+
+    fn remove(&self, machine: &MachineKey) {
+        self.shared.table.lock().remove(machine);
+    }
+
+    fn state(&self, machine: &MachineKey) -> Option<SessionState> {
+        let table = self.shared.table.lock();
+        table.get(machine).map(|session| session.state.clone())
+    }
+
+    /// Tasks are not simulated.
+    fn agent(&self, _: &MachineKey) -> Option<Agent> {
+        None
+    }
+
+    fn transcript(&self, _: &MachineKey) -> Option<Transcript> {
+        None
+    }
+
+    fn reclaimed(&self, _: &MachineKey, _: Reclaim) {}
+
+    fn subscribe(&self) -> watch::Receiver<u64> {
+        self.shared.version.subscribe()
+    }
+
+    async fn shutdown(&self) {
+        self.looks.abort();
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        self.looks.abort();
+    }
+}
