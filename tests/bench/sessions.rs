@@ -15,7 +15,7 @@ use skyward_core::{
     machine::{Dial, Endpoint},
 };
 use skyward_remote::{
-    AgentBinaries, MachineKey, SessionSpec, Sessions,
+    AgentBinaries, HostKey, MachineKey, SessionSpec, Sessions,
     bootstrap::Spec,
     key,
     sessions::{Lease, Stage},
@@ -184,7 +184,7 @@ impl Place {
                 user: self.user.clone(),
             },
             private_key: self.private_key.clone(),
-            host_key: None,
+            host_key: HostKey::First,
             bootstrap: Spec {
                 home: Some(self.home(number).to_string_lossy().into_owned()),
                 authorized_key: self.public_key.clone(),
