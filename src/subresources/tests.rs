@@ -41,13 +41,9 @@ use crate::{
     tls::{self, Clients},
 };
 
-#[path = "authority.rs"]
 mod authority;
-#[path = "crowds.rs"]
 mod crowds;
-#[path = "machines.rs"]
 mod machines;
-#[path = "parts.rs"]
 mod parts;
 
 use authority::Authority;

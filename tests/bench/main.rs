@@ -9,6 +9,7 @@
 
 mod agent;
 mod attack;
+mod bare;
 mod clouds;
 mod cold_start;
 mod cpu;
@@ -17,6 +18,7 @@ mod measure;
 mod memory;
 mod results;
 mod sessions;
+mod ssh_server;
 mod tasks;
 
 use anyhow::Context as _;
@@ -67,7 +69,6 @@ async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         }
         if wanted("tasks") {
             tasks::latency(&bench).await.context("latency of a Task")?;
-            tasks::broadcast(&bench).await.context("broadcast")?;
             tasks::throughput(&bench).await.context("Tasks per second")?;
         }
         if wanted("attack") {

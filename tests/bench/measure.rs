@@ -18,7 +18,7 @@ use skyward_testkit::{Clouds, Cluster, Machines, PROVIDER, install, install_with
 use tokio::task::JoinHandle;
 
 /// Longest wait for the next event of a watch.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The namespace of one run of the benchmarks and clients for it.
 pub(crate) struct Bench {

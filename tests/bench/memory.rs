@@ -92,7 +92,7 @@ pub(crate) async fn with_everything(bench: &Bench) -> anyhow::Result<()> {
         "controller_memory",
         mib(after.whole),
         "MiB",
-        "96",
+        "-",
         &format!(
             "{:.1} MiB without Offers, Pools and Tasks, {:.1} MiB without the Tasks",
             mib(before.whole),
@@ -103,7 +103,7 @@ pub(crate) async fn with_everything(bench: &Bench) -> anyhow::Result<()> {
         "controller_memory_anonymous",
         mib(after.anonymous),
         "MiB",
-        "-",
+        "64",
         &format!(
             "{:.1} MiB are pages of files, which other processes share",
             mib(after.file)

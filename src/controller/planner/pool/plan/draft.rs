@@ -75,8 +75,10 @@ pub enum Action {
 /// Why a machine is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// It failed or vanished.
+    /// It failed.
     Failed,
+    /// It vanished, or the cloud took it back.
+    Lost,
     /// Fewer are wanted.
     NotWanted,
     /// The Pool asks for another kind of machine now.
@@ -104,6 +106,7 @@ impl Why {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Failed => "it failed",
+            Self::Lost => "it was lost",
             Self::NotWanted => "fewer machines are wanted",
             Self::Outdated => "the Pool asks for another kind of machine now",
             Self::Duplicate => "another machine has its slot",
@@ -238,7 +241,8 @@ impl<'a> Draft<'a> {
         self.given_up.push(machine.name.clone());
         if why != Why::PoolDeleted {
             let reason = events::reason::MACHINE_REMOVED;
-            let failure = machine.failure.as_ref().filter(|_| why == Why::Failed);
+            let is_named = [Why::Failed, Why::Lost].contains(&why);
+            let failure = machine.failure.as_ref().filter(|_| is_named);
             let cause = failure.map_or(String::new(), |failure| format!(" ({})", failure.reason));
             let (name, why) = (&machine.name, why.words());
             let note = format!("Machine \"{name}\" is given up: {why}{cause}");

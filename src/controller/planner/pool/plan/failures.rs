@@ -96,10 +96,10 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         .collect();
     for (machine, failure) in &failed {
         if !machine.deleting {
-            let why = if is_withdrawn(failure) {
-                Why::Withdrawn
-            } else {
-                Why::Failed
+            let why = match failure.reason.as_str() {
+                reason::ORDER_WITHDRAWN => Why::Withdrawn,
+                reason::PREEMPTED | reason::MACHINE_LOST => Why::Lost,
+                _ => Why::Failed,
             };
             draft.give_up(machine, why, false);
         }
