@@ -46,6 +46,9 @@ pub mod reason {
     pub const CREDENTIALS_MISSING: &str = "CredentialsMissing";
     /// Provider: the cloud refuses the credentials or permissions.
     pub const CREDENTIALS_REFUSED: &str = "CredentialsRefused";
+    /// Provider: it demands verified host keys, and its kind has none. Machine: the proof of its host
+    /// key is of another key, or comes too late.
+    pub const HOST_KEY_NOT_VERIFIED: &str = "HostKeyNotVerified";
     /// Provider: being deleted, waits for its machines.
     pub const MACHINES_REMAIN: &str = "MachinesRemain";
 

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-pub use skyward_core::provider::SelfStop;
+pub use skyward_core::provider::{HostKeys, SelfStop};
 
 use crate::{
     duration::Duration,
@@ -83,9 +83,11 @@ pub struct ProviderSpec {
     /// and again before it is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// Which host keys are trusted. `TrustOnFirstUse` (default) prefers a key learnt over a
-    /// verified channel (injected, or read from the cloud) and otherwise pins the first key that a
-    /// machine shows; `Verified` refuses a machine whose key no verified channel tells.
+    /// Which host keys are trusted. `TrustOnFirstUse` (default) prefers a key that the cloud
+    /// reports and otherwise pins the first key that a machine shows. `Verified` demands a key that
+    /// the cloud reports, or one that the machine proves with a token of its boot data;
+    /// `status.hostKeys` says which of them this kind has, and where it has neither nothing is
+    /// ordered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key_policy: Option<HostKeyPolicy>,
     /// How often offers are read again and the account is checked. Default `5m`.
@@ -130,9 +132,9 @@ pub const CONTAINER: &str = "container";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = skyward_core::schema::explain_variants)]
 pub enum HostKeyPolicy {
-    /// Pin the first key that a machine shows when no verified channel tells it.
+    /// Pin the first key that a machine shows when the cloud does not report it.
     TrustOnFirstUse,
-    /// Refuse a machine whose key no verified channel tells.
+    /// Refuse a machine whose key neither the cloud nor a proof of the machine vouches for.
     Verified,
 }
 
@@ -341,6 +343,9 @@ pub struct ProviderStatus {
     /// Whether a machine that stops itself ends its bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_stop: Option<SelfStop>,
+    /// What vouches for the host key of a machine, for `hostKeyPolicy: Verified`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_keys: Option<HostKeys>,
     /// The decision about machines without a record after this cluster was restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_restore: Option<RestoreDecision>,

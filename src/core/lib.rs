@@ -15,6 +15,7 @@ pub mod key;
 pub mod machine;
 pub mod offer;
 pub mod order;
+pub mod proof;
 pub mod provider;
 #[cfg(feature = "schemars")]
 pub mod schema;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{offer::Market, usd::Usd};
+use crate::{offer::Market, secret::Secret, usd::Usd};
 
 /// Whose a machine is. Providers keep it in tags, labels or the name (rule P5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -96,6 +96,9 @@ pub struct Order {
     /// Script to be run once as root at the first boot; `""` where there is none. It
     /// returns at once.
     pub boot_script: String,
+    /// The token by which the machine proves its host key ([`crate::proof`]); `None` where no proof
+    /// is asked for. It belongs into the boot data and nowhere else.
+    pub host_token: Option<Secret>,
     /// How many machines the Pool wants, and whether they must reach each other, in one network.
     pub pool: PoolShape,
     /// Settings of the provider that the Pool overrides for its machines, by their names

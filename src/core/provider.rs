@@ -257,11 +257,15 @@ pub enum Idempotency {
 }
 
 /// Where the host key of a machine can be learnt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(transform = crate::schema::explain_variants))]
 pub enum HostKeys {
-    /// The provider's API tells it.
+    /// The cloud's API tells it.
     Reported,
-    /// Only the machine itself tells it, at first contact.
+    /// The machine proves its key with a token of its boot data.
+    Proved,
+    /// Only the machine itself tells it, at first contact, and nothing vouches for it.
     FirstContact,
 }
 

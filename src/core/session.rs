@@ -90,6 +90,8 @@ impl SessionFailure {
 pub enum FailureKind {
     /// The machine shows another host key than the pinned one.
     HostKeyChanged,
+    /// The machine's proof is of another host key than the one it shows.
+    HostKeyNotProved,
     /// It does not accept our key.
     AuthRefused,
     /// A step of the bootstrap failed.
@@ -110,6 +112,7 @@ impl FailureKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostKeyChanged => "HostKeyChanged",
+            Self::HostKeyNotProved => "HostKeyNotProved",
             Self::AuthRefused => "AuthRefused",
             Self::StepFailed => "StepFailed",
             Self::StepTimedOut => "StepTimedOut",

@@ -35,10 +35,11 @@ use crate::{
     mask::Mask,
     meter::Meter,
     patience::{Refusals, pause},
+    proof,
     protocol::HelloReply,
     sessions::{
-        AgentFacts, EpochClaim, FailureKind, MachineKey, Published, SessionFailure, SessionSpec, Shared,
-        Stage, epoch_claim,
+        AgentFacts, EpochClaim, FailureKind, HostKey, MachineKey, Published, SessionFailure, SessionSpec,
+        Shared, Stage, epoch_claim,
     },
     ssh::{ConnectError, Connection, ExecError, Login},
     transcript::Transcript,
@@ -199,6 +200,11 @@ impl Session {
                         format!("{error}: another machine answers at its address, or somebody is in between. It is not used any more"),
                     ));
                 }
+                Err(error @ ConnectError::HostKeyNotProved { .. }) => {
+                    return self.fail(SessionFailure::new(FailureKind::HostKeyNotProved,
+                        format!("{error}: somebody is in between, or the machine made another host key after its first boot. It is not used, and another one is ordered in its place"),
+                    ));
+                }
                 Err(ConnectError::Unsupported(why)) if self.was_ready() => why,
                 Err(ConnectError::Unsupported(why)) => return self.fail(SessionFailure::unsupported(why)),
             };
@@ -233,7 +239,7 @@ impl Session {
         let login = Login {
             user: &spec.endpoint.user,
             private_key: &spec.private_key,
-            host_key: spec.host_key.as_deref().or(learnt.as_deref()),
+            host_key: spec.host_key.known().or(learnt.as_deref()),
         };
         let MachineKey { namespace, name } = &spec.machine;
         let shared = self.shared.clone();
@@ -242,6 +248,9 @@ impl Session {
         let meter = Meter::new(self.account.clone());
         let connection = Arc::new(Connection::open(stream, &login, meter).await?);
         drop(turn);
+        if let (HostKey::Proved(token), None) = (&spec.host_key, login.host_key) {
+            proof::check(&connection, token).await?;
+        }
         self.connection = Some(connection.clone());
         let host_key = connection.host_key().to_owned();
         self.publish(|published| {

@@ -54,6 +54,28 @@ impl Lease {
     }
 }
 
+/// The host key that a machine must show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostKey {
+    /// This one, in OpenSSH form.
+    Known(String),
+    /// Any that the machine proves with this token, as [`skyward_core::proof`] says. The proved key is
+    /// reported.
+    Proved(Secret),
+    /// Any: it is learnt at first contact and reported.
+    First,
+}
+
+impl HostKey {
+    /// The key, if it is known.
+    pub(crate) fn known(&self) -> Option<&str> {
+        match self {
+            Self::Known(key) => Some(key),
+            Self::Proved(_) | Self::First => None,
+        }
+    }
+}
+
 /// Everything needed to reach and prepare one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSpec {
@@ -63,8 +85,8 @@ pub struct SessionSpec {
     pub endpoint: Endpoint,
     /// The Pool's private key, in OpenSSH form.
     pub private_key: Secret,
-    /// The machine's host key in OpenSSH form; `None` = learn it at first contact and report it.
-    pub host_key: Option<String>,
+    /// The machine's host key.
+    pub host_key: HostKey,
     /// What must be on the machine.
     pub bootstrap: bootstrap::Spec,
     /// How long it lives without us.
@@ -335,7 +357,7 @@ impl Drop for Sessions {
 /// Whether the running connection already matches the new spec.
 fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -> bool {
     // The learnt key comes back as the pinned one.
-    let pinned_as_shown = match (&new.host_key, &state.host_key) {
+    let pinned_as_shown = match (new.host_key.known(), &state.host_key) {
         (Some(pinned), Some(shown)) => same_key(pinned, shown),
         (None, _) | (Some(_), None) => false,
     };

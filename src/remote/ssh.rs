@@ -73,6 +73,12 @@ pub enum ConnectError {
         /// Fingerprint of the key it shows.
         found: String,
     },
+    /// The machine's proof is of another host key.
+    #[error("the machine shows a host key ({found}) that its proof is not of")]
+    HostKeyNotProved {
+        /// Fingerprint of the key it shows.
+        found: String,
+    },
     /// The machine refuses our login.
     #[error("the machine does not accept the Pool's key for user \"{user}\" (it offers: {methods})")]
     AuthRefused {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::{
-    AgentBinaries, MachineKey, SessionSpec, Sessions,
+    AgentBinaries, HostKey, MachineKey, SessionSpec, Sessions,
     bootstrap::Spec,
     sessions::{Lease, Stage},
 };
@@ -148,7 +148,7 @@ fn spec(server: &SshServer, number: usize) -> SessionSpec {
             user: server.user.clone(),
         },
         private_key: server.private_key.clone(),
-        host_key: None,
+        host_key: HostKey::First,
         bootstrap: Spec {
             home: Some(server.home(number).to_string_lossy().into_owned()),
             authorized_key: server.public_key.clone(),

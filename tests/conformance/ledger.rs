@@ -154,6 +154,7 @@ impl<'a> Record<'a> {
             settle_time: capabilities.settle_time,
             unseen_until,
             knows_token: capabilities.idempotency == Idempotency::Token,
+            host_keys: capabilities.host_keys,
             billed_time: capabilities.billed_time,
             starting_at: self.starting_at,
             waits: Waits::of(Timeouts::default(), capabilities.bootstrap_timeout),
@@ -179,6 +180,7 @@ impl<'a> Record<'a> {
                         capabilities: self.bench.provider.capabilities(),
                         offer: seen.machine.spec.offer_id.clone(),
                         waits: seen.waits,
+                        host_token: None,
                     };
                     let order = order(&seen.machine, &self.pool.spec, parts);
                     let answer = self.bench.provider.create(&order).await;

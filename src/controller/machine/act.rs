@@ -7,8 +7,8 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{PatchParams, PostParams},
 };
-use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image};
-use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint};
+use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image, provider::HostKeyPolicy};
+use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint, provider::HostKeys};
 use skyward_planner::{
     accounts::{
         resolved::{INSTANCE_TIMEOUT, ResolvedProvider},
@@ -16,14 +16,14 @@ use skyward_planner::{
     },
     base::time::elapsed,
     machine::{
-        facts::{MachineMemory, Observed, Outcomes},
+        facts::{AccountState, MachineMemory, Observed, Outcomes},
         plan::{
-            draft::{Action, Plan},
+            draft::{Action, Plan, Trust},
             terms,
         },
     },
 };
-use skyward_remote::SessionSpec;
+use skyward_remote::{HostKey, SessionSpec};
 use tokio::time::timeout;
 
 use super::{
@@ -66,7 +66,7 @@ struct SessionInputs {
     /// How to reach the machine.
     endpoint: Endpoint,
     /// The host key it must show.
-    host_key: Option<String>,
+    trust: Trust,
     /// Generation of the Pool it was made from.
     generation: i64,
 }
@@ -162,10 +162,10 @@ pub(super) async fn act(
                 }
                 outcomes.order = answer;
             }
-            Action::Connect { endpoint, host_key } => {
+            Action::Connect { endpoint, trust } => {
                 let inputs = SessionInputs {
                     endpoint: endpoint.clone(),
-                    host_key: host_key.clone(),
+                    trust: trust.clone(),
                     generation: seen
                         .pool
                         .as_ref()
@@ -307,12 +307,19 @@ async fn place_order(
     };
     let key = pool_key(context, cache, seen).await?;
     let spec = &seen.machine.spec;
+    let capabilities = account.provider.capabilities();
+    let proves = capabilities.host_keys == HostKeys::Proved
+        && seen.account
+            == AccountState::Ready {
+                policy: HostKeyPolicy::Verified,
+            };
     let parts = OrderParts {
         cluster: &context.cluster,
         authorized_key: &key.public,
-        capabilities: account.provider.capabilities(),
+        capabilities,
         offer: spec.offer_id.clone(),
         waits: seen.waits,
+        host_token: proves.then(|| context.seal.host_token(&seen.machine.mark(&context.cluster))),
     };
     let order = order(&seen.machine, &pool.spec, parts);
     let Some(_turn) = account.turn().await else {
@@ -337,8 +344,7 @@ async fn connect(
     let Some(pool) = &seen.pool else { return Ok(()) };
     if let Some((made_from, spec)) = &cache.session {
         // A machine of an older spec keeps the session it has.
-        let same_but_generation =
-            made_from.endpoint == inputs.endpoint && made_from.host_key == inputs.host_key;
+        let same_but_generation = made_from.endpoint == inputs.endpoint && made_from.trust == inputs.trust;
         if *made_from == inputs || (same_but_generation && !seen.current) {
             context.sessions.ensure(spec.clone());
             return Ok(());
@@ -383,7 +389,11 @@ async fn connect(
     }
     let parts = SessionParts {
         endpoint: inputs.endpoint.clone(),
-        host_key: inputs.host_key.clone(),
+        host_key: match &inputs.trust {
+            Trust::Key(key) => HostKey::Known(key.clone()),
+            Trust::Proof => HostKey::Proved(context.seal.host_token(&seen.machine.mark(&context.cluster))),
+            Trust::FirstContact => HostKey::First,
+        },
         key: &key,
         materials,
         resolved: &context.resolved.of(pool),

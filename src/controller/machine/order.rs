@@ -10,14 +10,14 @@ use skyward_api::{
     shared::{Cpu, Size},
 };
 use skyward_core::{
-    Capabilities, Market, Order, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
+    Capabilities, Market, Order, Secret, boot, machine::Endpoint, order::PoolShape, provider::ReclaimNotice,
 };
 use skyward_planner::{
     machine::facts::{MachineFacts, Waits},
     pool::resolved::ResolvedPool,
 };
 use skyward_remote::{
-    SessionSpec,
+    HostKey, SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
     sessions::Lease,
 };
@@ -42,6 +42,8 @@ pub struct OrderParts<'a> {
     pub offer: String,
     /// Waits of the Pool.
     pub waits: Waits,
+    /// The token by which the machine proves its host key, where it has to.
+    pub host_token: Option<Secret>,
 }
 
 /// The order of a machine, from its record: the Pool may ask for something else by now.
@@ -72,6 +74,7 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
         shm_bytes: Some(shm_bytes(pool, memory)),
         authorized_key: parts.authorized_key.to_owned(),
         boot_script: boot_script(parts.capabilities, parts.waits),
+        host_token: parts.host_token,
         pool: PoolShape {
             machines: pool.nodes.desired,
             connected: pool.is_connected() && pool.nodes.desired > 1,
@@ -106,7 +109,7 @@ pub struct SessionParts<'a> {
     /// How to reach it.
     pub endpoint: Endpoint,
     /// The host key it must show.
-    pub host_key: Option<String>,
+    pub host_key: HostKey,
     /// The Pool's key.
     pub key: &'a PoolKey,
     /// The data from Secrets and ConfigMaps; `None` where it is missing now, for a machine that was
@@ -291,7 +294,7 @@ mod tests {
             std::sync::LazyLock::new(|| ResolvedPool::of(&pool().spec));
         SessionParts {
             endpoint: endpoint(),
-            host_key: None,
+            host_key: HostKey::First,
             key: &KEY,
             materials: Some(Materials::default()),
             resolved: &POOL,

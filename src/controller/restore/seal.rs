@@ -1,16 +1,20 @@
 //! Proof of the epoch that a machine names: only a controller of this installation can have made
-//! it. The same key makes the pseudonyms of namespaces.
+//! it. The same key makes the pseudonyms of namespaces, and the tokens by which machines prove
+//! their host keys.
 //!
 //! The leader gives each agent, with its epoch, an HMAC-SHA-256 over the installation and that
 //! epoch; the agent keeps both and gives them back. A machine that lies can give back the proof of
 //! an older, lower epoch, but of no higher one. The key is a Secret of the operator's namespace,
 //! made once: a cluster restored from a backup has it, since it is as old as the installation.
 
+use std::fmt::Write as _;
+
 use aws_lc_rs::hmac;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 use skyward_api::labels;
+use skyward_core::{Mark, Secret as Hidden};
 use skyward_planner::accounts::cost::Pseudonyms;
 
 /// Name of the Secret in the operator's namespace.
@@ -48,6 +52,26 @@ impl Seal {
         URL_SAFE_NO_PAD
             .decode(proof)
             .is_ok_and(|tag| hmac::verify(&self.key, self.text(epoch).as_bytes(), &tag).is_ok())
+    }
+
+    /// The token by which this machine proves its host key: 32 bytes in hexadecimal digits. It is
+    /// derived and stands in no object, and the key that it is derived from lives as long as the
+    /// installation, so that each later leader, and one after a restore, has the same token for
+    /// this Machine and this attempt.
+    pub fn host_token(&self, mark: &Mark) -> Hidden {
+        let Mark {
+            machine_uid, attempt, ..
+        } = mark;
+        let text = format!(
+            "skyward host key proof v1\n{}\n{machine_uid}\n{attempt}",
+            self.installation
+        );
+        let tag = hmac::sign(&self.key, text.as_bytes());
+        let mut digits = String::with_capacity(2 * tag.as_ref().len());
+        for byte in tag.as_ref() {
+            let _ = write!(digits, "{byte:02x}");
+        }
+        Hidden::new(digits)
     }
 
     fn text(&self, epoch: u64) -> String {
@@ -139,6 +163,29 @@ mod tests {
             !Seal::new(&[7; BYTES], "there").proves(5, &proof),
             "another installation"
         );
+    }
+
+    #[test]
+    fn each_attempt_of_each_machine_has_a_token_of_its_own_and_keeps_it() {
+        let mark = |uid: &str, attempt| Mark {
+            machine_uid: uid.to_owned(),
+            attempt,
+            ..Mark::default()
+        };
+        let seal = Seal::new(&[7; BYTES], "here");
+        let token = seal.host_token(&mark("m", 1));
+        assert_eq!(token.expose().len(), 64);
+        assert!(token.expose().bytes().all(|digit| digit.is_ascii_hexdigit()));
+        assert!(!format!("{token:?}").contains(token.expose()));
+        assert_eq!(token, Seal::new(&[7; BYTES], "here").host_token(&mark("m", 1)));
+        for other in [
+            seal.host_token(&mark("m", 2)),
+            seal.host_token(&mark("n", 1)),
+            Seal::new(&[8; BYTES], "here").host_token(&mark("m", 1)),
+            Seal::new(&[7; BYTES], "there").host_token(&mark("m", 1)),
+        ] {
+            assert_ne!(token, other);
+        }
     }
 
     #[test]

@@ -230,6 +230,7 @@ impl World {
             capabilities: &self.kind_of(provider).capabilities,
             offer: seen.machine.spec.offer_id.clone(),
             waits: seen.waits,
+            host_token: None,
         };
         let order = order(&seen.machine, &pool.spec, parts);
         let answer = self.order(provider, &order)?;

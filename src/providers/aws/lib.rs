@@ -155,7 +155,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     billed_time: BilledTime::Running,
     connected: true,
     boot_script: true,
-    host_keys: HostKeys::FirstContact,
+    host_keys: HostKeys::Proved,
     fuse: true,
     reclaim_notice: ReclaimNotice::OnMachine(NOTICE),
     hidden_environment: &[],
@@ -229,7 +229,7 @@ impl Provider for Aws {
 
     async fn create(&self, order: &Order) -> Result<Accepted, ProviderError> {
         let prepared = within("prepare the order", SWEEP, self.prepare(order)).await?;
-        let id = if order.pool.connected && prepared.subnets.len() > 1 {
+        let started = if order.pool.connected && prepared.subnets.len() > 1 {
             let key = (order.mark.pool_uid.clone(), prepared.region.name.to_string());
             let existing = || async {
                 let mut filters = map::ours(&order.mark.cluster, &self.provider, Some(&order.mark.pool_uid));
@@ -239,11 +239,12 @@ impl Provider for Aws {
             };
             self.placement
                 .place(key, existing, |zone| self.start(order, &prepared, zone))
-                .await?
+                .await
         } else {
-            self.start(order, &prepared, None).await?.0
+            self.start(order, &prepared, None).await.map(|(id, _)| id)
         };
-        Ok(Accepted { id })
+        self.end_own_template(order, &prepared).await;
+        Ok(Accepted { id: started? })
     }
 
     async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {

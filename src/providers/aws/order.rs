@@ -172,6 +172,26 @@ impl Aws {
             .map(drop)
     }
 
+    /// Deletes the template of a machine that has one of its own, because its user data have a token:
+    /// EC2 needs a template no longer than for the order. One that stays goes with the Pool.
+    pub(crate) async fn end_own_template(&self, order: &Order, prepared: &Prepared) {
+        if order.host_token.is_none() {
+            return;
+        }
+        let Prepared { region, template, .. } = prepared;
+        // Where this fails, the template goes with its Pool.
+        let _ = call(
+            "delete the launch template",
+            region
+                .ec2
+                .delete_launch_template()
+                .launch_template_name(&template.name)
+                .send(),
+        )
+        .await;
+        self.templates.forget(|(_, name)| *name == template.name);
+    }
+
     /// Starts the machine in a zone, or in any; answers with its id and zone.
     pub(crate) async fn start(
         &self,

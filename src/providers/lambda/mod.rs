@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, time::Duration};
 use async_trait::async_trait;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
-    provider::{Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
 use skyward_provider_kit::{
     Kind,
@@ -62,6 +62,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     // The firewall lets SSH in and nothing else.
     connected: false,
     boot_script: true,
+    host_keys: HostKeys::Proved,
     fuse: true,
     ..Capabilities::of(KIND)
 };

@@ -8,8 +8,15 @@ use skyward_api::shared::{Disk, whole_gb};
 use skyward_core::{
     ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, FailureKind, Rental},
+    proof,
 };
-use skyward_provider_kit::{Amount, boot::base64, cut, lookup::Listed, time};
+use skyward_provider_kit::{
+    Amount,
+    boot::{self, base64},
+    cut,
+    lookup::Listed,
+    time,
+};
 
 use super::{
     config::Settings,
@@ -37,6 +44,16 @@ pub struct Found {
     pub bid: Option<Usd>,
 }
 
+/// The boot script. Where a host key is to be proved, those of the image go first, which every user of
+/// the image has; a container that was started again keeps the key that it proved.
+fn first_boot(order: &Order) -> String {
+    let boot = boot::first_boot(order);
+    match order.host_token {
+        Some(_) => format!("[ -e {} ] || rm -f /etc/ssh/ssh_host_*\n{boot}", proof::FILE),
+        None => boot,
+    }
+}
+
 /// Environment of a machine.
 fn environment(order: &Order) -> BTreeMap<String, String> {
     let mut env = BTreeMap::from([
@@ -55,8 +72,9 @@ fn environment(order: &Order) -> BTreeMap<String, String> {
             .to_owned(),
         ),
     ]);
-    if !order.boot_script.is_empty() {
-        env.insert("SKYWARD_BOOT".to_owned(), base64(&order.boot_script));
+    let boot = first_boot(order);
+    if !boot.is_empty() {
+        env.insert("SKYWARD_BOOT".to_owned(), base64(&boot));
     }
     env
 }

@@ -72,7 +72,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     // By the global network, where the offer says so.
     connected: true,
     boot_script: true,
-    host_keys: HostKeys::FirstContact,
+    host_keys: HostKeys::Proved,
     // Containers without CAP_SYS_ADMIN.
     fuse: false,
     reclaim_notice: ReclaimNotice::None,

@@ -9,7 +9,9 @@ env | grep -E '^(PATH|LD_LIBRARY_PATH|LIBRARY_PATH|CUDA_[A-Z_]+|NVIDIA_[A-Z_]+|N
 if [ -n "$SKYWARD_BOOT" ]; then
   printf '%s' "$SKYWARD_BOOT" | base64 -d > /root/.skyward-boot
   sh /root/.skyward-boot
+  rm -f /root/.skyward-boot
 fi
+unset SKYWARD_BOOT
 tries=0
 until [ -x /usr/sbin/sshd ]; do
   tries=$((tries + 1))

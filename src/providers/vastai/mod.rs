@@ -95,6 +95,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     // In overlay networks.
     connected: true,
     boot_script: true,
+    // The image or the host brings the keys, which others may have, and sshd runs before our script.
     host_keys: HostKeys::FirstContact,
     // Containers without CAP_SYS_ADMIN.
     fuse: false,

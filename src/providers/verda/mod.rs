@@ -82,6 +82,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     // By public addresses: there is no network of a Pool's own.
     connected: true,
     boot_script: true,
+    // A start-up script is an object of the project, which has room for 100: too few for one with a
+    // token for each machine.
     host_keys: HostKeys::FirstContact,
     fuse: true,
     reclaim_notice: ReclaimNotice::None,

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
-    provider::{Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
 use skyward_provider_kit::{
     Kind,
@@ -69,6 +69,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     // In the VPC of their region; not for bare metal.
     connected: true,
     boot_script: true,
+    host_keys: HostKeys::Proved,
     fuse: true,
     ..Capabilities::of(KIND)
 };

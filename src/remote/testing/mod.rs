@@ -5,6 +5,7 @@ mod agent;
 mod bootstrap;
 mod connection;
 mod fake;
+mod proof;
 mod sessions;
 mod sshd;
 
@@ -21,7 +22,7 @@ use crate::{
     bootstrap::Spec,
     dial::PodDialer,
     patience::Patience,
-    sessions::{Lease, MachineKey, SessionSpec, SessionState, Sessions, Stage},
+    sessions::{HostKey, Lease, MachineKey, SessionSpec, SessionState, Sessions, Stage},
     testing::{fake::FakeAgent, sshd::Sshd},
 };
 
@@ -37,7 +38,7 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
             user: sshd.user.clone(),
         },
         private_key: sshd.private_key.clone(),
-        host_key: None,
+        host_key: HostKey::First,
         bootstrap: Spec {
             home: Some(sshd.agent_home()),
             authorized_key: sshd.public_key.clone(),

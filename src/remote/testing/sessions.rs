@@ -25,7 +25,7 @@ use crate::{
     bootstrap,
     dial::{PodDialer, Stream},
     key,
-    sessions::{FailureKind, Lease, MachineKey, SessionState, Stage},
+    sessions::{FailureKind, HostKey, Lease, MachineKey, SessionState, Stage},
 };
 
 fn serve(sshd: &Sshd, fake: &FakeAgent, machine: &str) -> Server {
@@ -80,7 +80,7 @@ async fn a_machine_becomes_ready_and_its_agent_answers() {
     // The learnt host key comes back pinned: nothing changes.
     let hellos = server.hellos.load(Ordering::Relaxed);
     sessions.ensure(crate::SessionSpec {
-        host_key: state.host_key,
+        host_key: HostKey::Known(state.host_key.unwrap()),
         ..spec
     });
     assert_eq!(sessions.agent(&machine).unwrap().connection, agent.connection);

@@ -22,7 +22,7 @@ use skyward_api::{
 };
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Mark, ProviderError, ProviderMachine, ProviderPhase, Usd,
-    provider::{BilledTime, Capabilities, Idempotency},
+    provider::{BilledTime, Capabilities, HostKeys, Idempotency},
     session::{MachineKey, SessionState, Stage},
 };
 
@@ -78,6 +78,8 @@ pub struct Observed {
     pub unseen_until: Option<Timestamp>,
     /// Whether ordering it twice is one order whatever lists show.
     pub knows_token: bool,
+    /// What vouches for its host key.
+    pub host_keys: HostKeys,
     /// Waits of the Pool.
     pub waits: Waits,
     /// The terms that an order must satisfy, read for this look; `None` where no order is due.
@@ -406,6 +408,9 @@ impl Looked<'_> {
             poll_interval: capabilities.map_or(Duration::from_secs(5), |c| c.poll_interval),
             settle_time,
             knows_token: capabilities.is_some_and(|c| c.idempotency == Idempotency::Token),
+            host_keys: capabilities
+                .or(self.kind)
+                .map_or(HostKeys::FirstContact, |c| c.host_keys),
             billed_time: capabilities.map_or(BilledTime::Existing, |c| c.billed_time),
             starting_at: memory.starting_at,
         }

@@ -12,6 +12,7 @@ pub mod progress;
 pub mod rental;
 pub mod status;
 pub mod terms;
+mod trust;
 
 use crate::machine::plan::draft::{Action, Plan};
 use jiff::Timestamp;

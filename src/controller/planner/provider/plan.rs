@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::ResourceExt;
 use skyward_api::{
     Machine, Offer, Provider, ProviderStatus,
     condition::{self, NewCondition, READY, STALLED, cut, reason},
@@ -25,6 +26,7 @@ use super::{
 use crate::{
     accounts::{
         cost::{self, Pseudonyms},
+        host_keys,
         resolved::ResolvedProvider,
     },
     base::{key::is_held, time::elapsed},
@@ -368,9 +370,13 @@ fn status(
         None => conditions(observed, memory, &old),
     };
     conditions.extend(observed.verdict.condition.clone());
-    let (type_, self_stop) = match &observed.capabilities {
-        Some(capabilities) => (capabilities.kind.to_owned(), Some(capabilities.self_stop)),
-        None => (old.type_.clone(), old.self_stop),
+    let (type_, self_stop, host_keys) = match &observed.capabilities {
+        Some(known) => (
+            known.kind.to_owned(),
+            Some(known.self_stop),
+            Some(known.host_keys),
+        ),
+        None => (old.type_.clone(), old.self_stop, old.host_keys),
     };
     ProviderStatus {
         type_,
@@ -381,6 +387,7 @@ fn status(
         barred_offers: observed.barred.clone(),
         refreshed_at: memory.refreshed_at.map(Time),
         self_stop,
+        host_keys,
         after_restore: observed.verdict.decided.clone().or(old.after_restore),
         conditions: condition::apply(&old.conditions, &conditions, provider.metadata.generation, now),
         observed_generation: provider.metadata.generation,
@@ -403,10 +410,14 @@ fn conditions(observed: &Observed, memory: &ProviderMemory, old: &ProviderStatus
         )];
     }
     let Some(problem) = &memory.problem else {
-        return if memory.asked_at.is_some() {
-            vec![connected(memory)]
-        } else {
+        return if memory.asked_at.is_none() {
             Vec::new()
+        } else if let Some(why) = unverifiable(observed) {
+            let refused =
+                |type_, status| NewCondition::new(type_, status, reason::HOST_KEY_NOT_VERIFIED, why.clone());
+            vec![refused(READY, false), refused(STALLED, true)]
+        } else {
+            vec![connected(memory)]
         };
     };
     let was_ready = condition::is_true(&old.conditions, READY)
@@ -433,6 +444,13 @@ fn conditions(observed: &Observed, memory: &ProviderMemory, old: &ProviderStatus
         reason::PROVIDER_UNAVAILABLE,
         message,
     )]
+}
+
+/// Why nothing is ordered from it, if its policy of host keys is one that its kind cannot fulfil.
+fn unverifiable(observed: &Observed) -> Option<String> {
+    let (name, spec) = (observed.provider.name_any(), &observed.provider.spec);
+    let keys = observed.capabilities.as_ref()?.host_keys;
+    host_keys::unverifiable(&name, ResolvedProvider::of(spec).host_key_policy, keys)
 }
 
 fn connected(memory: &ProviderMemory) -> NewCondition {

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use kube_core::ResourceExt;
 use rstest::rstest;
-use skyward_core::Usd;
 use skyward_core::offer::{self, Architecture, Availability};
+use skyward_core::{Usd, provider::HostKeys};
 
 use super::*;
 
@@ -140,6 +140,25 @@ fn a_new_provider_gets_its_finalizer_and_is_asked_at_once() {
     world.provider.metadata.finalizers = None;
     assert!(due_in(&world.provider, &world.memory, at(0)).is_zero());
     assert!(world.look(complete(&[]), at(0)).add_finalizer);
+}
+
+/// Its capabilities are those of [`capabilities`], where only the machine itself tells its key.
+#[test]
+fn verified_host_keys_that_its_kind_does_not_have_are_no_state_to_order_in() {
+    let mut world = World::new();
+    world.provider.spec.host_key_policy = Some(skyward_api::provider::HostKeyPolicy::Verified);
+    world.look(complete(&[offer("small", 0)]), at(0));
+    assert_eq!(
+        world.ready(),
+        ("False".into(), reason::HOST_KEY_NOT_VERIFIED.into())
+    );
+    let status = world.provider.status.clone().unwrap();
+    assert_eq!(status.host_keys, Some(HostKeys::FirstContact));
+    assert!(condition::is_true(&status.conditions, STALLED));
+    world.provider.spec.host_key_policy = None;
+    world.provider.metadata.generation = Some(2);
+    world.look(complete(&[offer("small", 0)]), at(1));
+    assert_eq!(world.ready(), ("True".into(), reason::CONNECTED.into()));
 }
 
 #[test]

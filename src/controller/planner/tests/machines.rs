@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use skyward_core::{
     ErrorKind,
     machine::FailureKind,
+    provider::HostKeys,
     session::{self, SessionFailure},
 };
 
@@ -111,6 +112,15 @@ fn a_host_key_that_nobody_vouches_for_is_refused_where_keys_are_verified() {
     let mut world = World::new(one());
     world.acme().edit(json!({ "hostKeyPolicy": "Verified" }));
     world.pass(40);
+    tells!(world.text());
+}
+
+#[test]
+fn a_host_key_is_proved_where_keys_are_verified_and_boot_data_can_carry_a_proof() {
+    let mut world = World::new(one());
+    world.acme().capabilities.host_keys = HostKeys::Proved;
+    world.acme().edit(json!({ "hostKeyPolicy": "Verified" }));
+    world.pass(60);
     tells!(world.text());
 }
 

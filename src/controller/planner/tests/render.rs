@@ -228,8 +228,12 @@ pub(super) fn machine(
 fn machine_action(action: &machine::Action) -> String {
     match action {
         machine::Action::Order => "orders it".to_owned(),
-        machine::Action::Connect { endpoint, host_key } => {
-            let key = host_key.as_deref().unwrap_or("learns its host key");
+        machine::Action::Connect { endpoint, trust } => {
+            let key = match trust {
+                machine::Trust::Key(key) => key,
+                machine::Trust::Proof => "its host key must be proved",
+                machine::Trust::FirstContact => "learns its host key",
+            };
             format!("connects to {:?} as {} ({key})", endpoint.dial, endpoint.user)
         }
         machine::Action::Disconnect => "disconnects".to_owned(),

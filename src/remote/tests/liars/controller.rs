@@ -16,7 +16,7 @@ use std::{
 use futures::StreamExt as _;
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_remote::{
-    AgentBinaries, MachineKey, RunReader as _, SessionSpec, Sessions, bootstrap, key,
+    AgentBinaries, HostKey, MachineKey, RunReader as _, SessionSpec, Sessions, bootstrap, key,
     sessions::{FailureKind, Lease, Stage},
 };
 use tokio::{
@@ -109,7 +109,7 @@ fn spec(machine: MachineKey, port: u16, private_key: &skyward_core::Secret, publ
         },
         machine,
         private_key: private_key.clone(),
-        host_key: None,
+        host_key: HostKey::First,
         bootstrap: bootstrap::Spec {
             authorized_key: public_key.to_owned(),
             ..bootstrap::Spec::default()

@@ -18,6 +18,7 @@ use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
 use super::{
     draft::{Action, Plan},
     progress, rental, status,
+    trust::trust,
 };
 use crate::{
     base::{requeue::Next, time::after},
@@ -345,12 +346,13 @@ fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
     if let LookupOutcome::There(there) = &seen.provider
         && let Some(endpoint) = &there.endpoint
     {
-        let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
-        let host_key = recorded.or_else(|| there.host_key.clone());
-        plan.actions.push(Action::Connect {
-            endpoint: endpoint.clone(),
-            host_key,
-        });
+        // Without a key that counts there is no connection, and the runs end with their machine.
+        if let Ok(trust) = trust(seen, there, now) {
+            plan.actions.push(Action::Connect {
+                endpoint: endpoint.clone(),
+                trust,
+            });
+        }
     } else if matches!(seen.provider, LookupOutcome::Unknown(_)) {
         plan.actions.extend(progress::reconnect(seen));
     }

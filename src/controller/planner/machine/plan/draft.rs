@@ -40,8 +40,8 @@ pub enum Action {
     Connect {
         /// How to reach it.
         endpoint: Endpoint,
-        /// The host key it must show; `None` = learn it.
-        host_key: Option<String>,
+        /// What its host key must be.
+        trust: Trust,
     },
     /// Closes the connection.
     Disconnect,
@@ -51,6 +51,17 @@ pub enum Action {
     RemoveFinalizer,
     /// Its agent refuses our epoch: check whether we still lead.
     DoubtLeadership,
+}
+
+/// The host key that a machine must show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// This one, in OpenSSH form: it is on record, or the provider reports it.
+    Key(String),
+    /// Any that the machine proves with the token of its boot data.
+    Proof,
+    /// Any: the first one counts.
+    FirstContact,
 }
 
 /// The steps' findings, from which a status is made.

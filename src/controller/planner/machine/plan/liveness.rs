@@ -29,7 +29,7 @@ const SESSION_FIRST: Duration = Duration::from_secs(5);
 /// Longest time that an order may wait for its turn: the last of 500 machines at a cloud that takes
 /// an order every 12.5 seconds waits for 104 minutes. An order that waits longer would wait for
 /// ever.
-const QUEUE: Duration = Duration::from_hours(2);
+pub(super) const QUEUE: Duration = Duration::from_hours(2);
 
 pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     if found.failure.is_some() {
@@ -214,6 +214,7 @@ fn broke_a_limit(seen: &Observed) -> Option<(&'static str, String)> {
 fn session_failed(failure: &SessionFailure) -> Option<(&'static str, String)> {
     let reason = match failure.kind {
         FailureKind::HostKeyChanged | FailureKind::AuthRefused => reason::SSH_REFUSED,
+        FailureKind::HostKeyNotProved => reason::HOST_KEY_NOT_VERIFIED,
         FailureKind::StepFailed | FailureKind::Unsupported => reason::BOOTSTRAP_FAILED,
         FailureKind::StepTimedOut => reason::BOOTSTRAP_TIMEOUT,
         FailureKind::ProtocolViolation => reason::PROTOCOL_VIOLATION,

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{condition::reason, provider::HostKeyPolicy};
+use skyward_api::condition::reason;
 use skyward_core::{
     ErrorKind, ProviderError, ProviderMachine, ProviderPhase, Usd,
     error::ErrorClass,
@@ -11,11 +11,12 @@ use skyward_core::{
 };
 
 use super::{
-    draft::{Action, Found, Plan},
+    draft::{Action, Found, Plan, Trust},
     liveness, terms,
+    trust::trust,
 };
 use crate::{
-    accounts::{facts::NamespaceFacts, unavailable::Unavailable},
+    accounts::{facts::NamespaceFacts, host_keys::unverifiable, unavailable::Unavailable},
     base::{
         requeue::Next,
         time::{after, elapsed},
@@ -56,7 +57,7 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
             plan.requeue_after(seen.poll_interval.max(Duration::from_secs(1)));
         }
         LookupOutcome::Absent => absent(seen, now, &mut found, plan),
-        LookupOutcome::There(machine) => there(seen, machine, &mut found, plan),
+        LookupOutcome::There(machine) => there(seen, machine, now, &mut found, plan),
     }
     // The provider may show only later why a machine that ran is not connected.
     let is_unreached = seen.disconnected_since.is_some();
@@ -177,7 +178,11 @@ fn withdrawal(seen: &Observed, now: Timestamp) -> Option<Hold> {
         let why = "it is not known yet whether it may be ordered";
         return Some(Hold::Waits(why, after(now, ORDER_AGAIN), None));
     };
-    let why = terms::broken(terms, &seen.machine.namespace, &seen.machine.spec)?;
+    let why = match seen.account {
+        AccountState::Ready { policy } => unverifiable(&seen.machine.spec.provider, policy, seen.host_keys),
+        AccountState::Waiting | AccountState::Departed | AccountState::Gone => None,
+    };
+    let why = why.or_else(|| terms::broken(terms, &seen.machine.namespace, &seen.machine.spec))?;
     // If the machine was ordered, it is on the bill: its slot stays taken until that is known.
     match seen.unseen_until.filter(|until| now < *until) {
         Some(until) => Some(Hold::Waits(
@@ -258,7 +263,7 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
     plan.requeue_at(now, at);
 }
 
-fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
+fn there(seen: &Observed, machine: &ProviderMachine, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     found.id = Some(machine.id.clone());
     found.private_address.clone_from(&machine.private_address);
     found.private_interface = machine.private_interface;
@@ -278,7 +283,7 @@ fn there(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &m
         ProviderPhase::Running => match &machine.endpoint {
             Some(endpoint) => {
                 found.endpoint = Some(endpoint.clone());
-                connect(seen, machine, found, plan);
+                connect(seen, machine, now, found, plan);
             }
             None => found.waits_for = Some((reason::BOOTING, "it has no address yet".to_owned())),
         },
@@ -364,28 +369,19 @@ pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
     let user = status.ssh_user.clone();
     Some(Action::Connect {
         endpoint: Endpoint { dial, user },
-        host_key: Some(status.host_key.clone()),
+        trust: Trust::Key(status.host_key.clone()),
     })
 }
 
-fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: &mut Plan) {
+fn connect(seen: &Observed, machine: &ProviderMachine, now: Timestamp, found: &mut Found, plan: &mut Plan) {
     let Some(endpoint) = &machine.endpoint else { return };
-    let recorded = Some(seen.machine.status.host_key.clone()).filter(|key| !key.is_empty());
-    let host_key = recorded.or_else(|| machine.host_key.clone());
-    let policy = match seen.account {
-        AccountState::Ready { policy } => policy,
-        AccountState::Waiting | AccountState::Departed | AccountState::Gone => HostKeyPolicy::TrustOnFirstUse,
+    let trust = match trust(seen, machine, now) {
+        Ok(trust) => trust,
+        Err(failure) => {
+            found.failure = Some(failure);
+            return;
+        }
     };
-    if policy == HostKeyPolicy::Verified && host_key.is_none() {
-        found.failure = Some((
-            reason::SSH_REFUSED,
-            format!(
-                "Provider \"{}\" demands verified host keys (hostKeyPolicy: Verified), and nobody vouches for this machine's. Set hostKeyPolicy: TrustOnFirstUse, or use an image whose key can be read.",
-                seen.machine.spec.provider
-            ),
-        ));
-        return;
-    }
     if seen.pool.is_none() {
         plan.reasons.push("its Pool does not exist any more".to_owned());
         return;
@@ -397,7 +393,7 @@ fn connect(seen: &Observed, machine: &ProviderMachine, found: &mut Found, plan: 
     }
     plan.actions.push(Action::Connect {
         endpoint: endpoint.clone(),
-        host_key,
+        trust,
     });
 }
 

@@ -142,8 +142,8 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
     seen.account = AccountState::Waiting;
     seen.provider = LookupOutcome::Unknown(None);
     let endpoint = endpoint();
-    let host_key = Some(seen.machine.status.host_key.clone());
-    let dial = Action::Connect { endpoint, host_key };
+    let trust = Trust::Key(seen.machine.status.host_key.clone());
+    let dial = Action::Connect { endpoint, trust };
     assert_eq!(plan(&seen, at(NOW)).actions, std::slice::from_ref(&dial));
     // After a day of silence it is still not known to be lost.
     let later = plan(&seen, at(NOW + 86_400));

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod doubts;
+mod host_keys;
 mod missing;
 mod price;
 mod queue;
@@ -21,12 +22,13 @@ use skyward_core::session::{self, SessionFailure, SessionState, Stage};
 use skyward_core::{
     Deletion, ErrorKind, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Dial, Endpoint, Failure, FailureKind},
+    provider::HostKeys,
 };
 
 use super::{
     facts::{AccountState, LookupOutcome, MachineFacts, Observed, Terms, Waits},
     plan::{
-        draft::{Action, Plan},
+        draft::{Action, Plan, Trust},
         plan,
     },
 };
@@ -102,6 +104,7 @@ pub(crate) fn world() -> Observed {
         starting_at: None,
         unseen_until: None,
         knows_token: true,
+        host_keys: HostKeys::Reported,
         waits: waits(),
         terms: Some(Terms {
             namespace: NamespaceFacts::Active,
@@ -384,26 +387,6 @@ fn a_list_that_lags_after_the_order_is_no_loss() {
             .is_none_or(|status| status.phase != Some(MachinePhase::Failed))
     );
     assert_eq!(why(&plan(&seen, at(NOW + 7))).1, reason::MACHINE_LOST);
-}
-
-#[test]
-fn verified_host_keys_refuse_a_machine_nobody_vouches_for() {
-    let mut seen = world();
-    seen.account = AccountState::Ready {
-        policy: HostKeyPolicy::Verified,
-    };
-    seen.provider = there(ProviderPhase::Running);
-    assert!(matches!(
-        plan(&seen, at(NOW)).actions.as_slice(),
-        [Action::Connect {
-            host_key: Some(_),
-            ..
-        }]
-    ));
-    if let LookupOutcome::There(machine) = &mut seen.provider {
-        machine.host_key = None;
-    }
-    assert_eq!(why(&plan(&seen, at(NOW))).1, reason::SSH_REFUSED);
 }
 
 #[rstest]
