@@ -67,9 +67,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         b"\x08\x02\x32\x08\x0a\x02r1\x12\x02\x08\x01",
         b"\x3a\x04\x0a\x02r1",
     ];
-    let journal = entries
-        .iter()
-        .fold(Maker::default().u8(1).u8(5), |maker, entry| maker.sized(entry));
+    let journal = entries.iter().fold(Maker::default().u8(1).u8(5), Maker::sized);
     vec![
         Maker::default().u8(0).u8(0).end(start.encode_to_vec()),
         Maker::default().u8(0).u8(1).end(lease.encode_to_vec()),

@@ -4,13 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::LazyLock,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use skyward_api::Provider;
-use skyward_core::{Market, Offer, ProviderError, ProviderMachine, Usd};
+use skyward_core::{ErrorKind, Market, Offer, ProviderError, ProviderMachine, Usd};
 use skyward_planner::provider::catalogue::{self, catalogue};
 use skyward_provider_kit::{
     http::{Answer, Effect},
@@ -152,6 +153,27 @@ pub(crate) fn offered(offers: &[Offer]) {
     }
     let (written, gone) = catalogue::difference(&PROVIDER, made, &[]);
     assert!(written.len() <= MOST && gone.is_empty());
+}
+
+/// What a cloud answers instead of what was asked for; nothing where all goes well.
+pub(crate) fn refusal(number: u64) -> Option<ProviderError> {
+    let kind = match number {
+        1 => ErrorKind::Transient,
+        2 => ErrorKind::RateLimited(Some(Duration::MAX)),
+        3 => ErrorKind::RateLimited(None),
+        4 => ErrorKind::NoCapacity,
+        5 => ErrorKind::Indeterminate,
+        6 => ErrorKind::Quota("of GPUs".into()),
+        7 => ErrorKind::NoCredit,
+        8 => ErrorKind::Credentials,
+        9 => ErrorKind::InvalidOrder,
+        10 => ErrorKind::Unsupported,
+        11 => ErrorKind::MachineFailed,
+        12 => ErrorKind::NotFound,
+        13 => ErrorKind::AlreadyExists,
+        _ => return None,
+    };
+    Some(ProviderError::new(kind, "call the cloud", "the cloud refuses"))
 }
 
 fn now() -> Timestamp {

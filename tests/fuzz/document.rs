@@ -4,6 +4,7 @@
 //! itself, as a text that begins with `{` or `[`, or a list of changes to a document that is right: the
 //! changes reach every field, also those deep inside.
 
+use jiff::Timestamp;
 use serde_json::{Number, Value, json};
 
 use crate::input::Input;
@@ -20,6 +21,12 @@ pub(crate) fn document(data: &[u8], known: &[Value]) -> Value {
     }
     let mut input = Input(data);
     changed(&mut input, known)
+}
+
+/// The time of the operator's own clock, which is no word of others: some day of this century.
+pub(crate) fn clock(time: Timestamp) -> Timestamp {
+    let second = |second| Timestamp::from_second(second).expect("a time of this century");
+    time.clamp(second(946_684_800), second(4_102_444_800))
 }
 
 /// One of the documents with the changes that follow.
@@ -60,7 +67,7 @@ fn extremes() -> Vec<Value> {
         json!("79228162514264337593543950335"),
         json!("-79228162514264337593543950335"),
         json!("9999-12-31T23:59:59.999999999Z"),
-        json!("-009999-01-02T01:59:59Z"),
+        json!("0000-01-01T00:00:00Z"),
         json!("1970-01-01T00:00:00Z"),
         json!("999999999h"),
         json!("999999h"),

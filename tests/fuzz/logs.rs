@@ -169,7 +169,7 @@ fn stored(mut input: Input<'_>) {
         objects.push((name, size));
     }
     let (end, bytes, found) = layout(&objects, &offsets);
-    assert!(end <= i64::MAX as u64 && bytes <= end);
+    assert!(i64::try_from(end).is_ok() && bytes <= end);
     for (offset, part) in offsets.iter().zip(found) {
         // Parts may begin late where a note covers what lies before them, but none ends early.
         assert!(part.is_none_or(|(start, size)| start <= *offset && *offset < start + size));

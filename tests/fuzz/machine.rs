@@ -161,7 +161,7 @@ pub(crate) fn run(data: &[u8]) {
         let opened = agent(Box::new(ours), budget.account("team"));
         if raw {
             let bytes = input.rest().to_vec();
-            let (_, opened) = tokio::join!(raw_bytes(theirs, bytes), opened);
+            let ((), opened) = tokio::join!(raw_bytes(theirs, bytes), opened);
             if let Ok(agent) = opened {
                 assert!(agent.hello().await.is_err() || data.len() > 9);
             }
@@ -245,7 +245,7 @@ async fn ask(agent: &Agent, call: u8) {
                 Some(fact::Fact::Started(_)) => assert!(is_run_id(&fact.run_id)),
                 _ => {}
             })
-            .await
+            .await;
         }
         4 | 5 => {
             let read = if call == 4 {

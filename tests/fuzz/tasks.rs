@@ -26,7 +26,7 @@ use skyward_planner::{
     },
 };
 
-use crate::document::document;
+use crate::document::{clock, document};
 
 /// Most rounds of effects and answers.
 const ROUNDS: usize = 12;
@@ -128,7 +128,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 pub(crate) fn run(data: &[u8]) {
     static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(known);
     let raw = document(data, &KNOWN);
-    let Some(now) = read(&raw["now"]) else { return };
+    let Some(now) = read(&raw["now"]).map(clock) else {
+        return;
+    };
     let mut world = World {
         dispatcher: Dispatcher::new(Key::new("team", "train")).holding_for(Duration::from_secs(60)),
         tasks: BTreeMap::new(),
@@ -189,7 +191,7 @@ impl World {
             }
             let seconds = pass.get(round % pass.len().max(1)).copied().unwrap_or_default();
             let later = self.now.checked_add(SignedDuration::from_secs(seconds));
-            self.now = later.unwrap_or(Timestamp::MAX).max(self.now);
+            self.now = clock(later.unwrap_or(Timestamp::MAX)).max(self.now);
             self.on(Event::Tick);
             self.on(Event::Newcomers);
             let _ = (self.dispatcher.load(), self.dispatcher.wants_ticks());

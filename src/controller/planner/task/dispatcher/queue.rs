@@ -135,7 +135,7 @@ impl Dispatcher {
         let machines = self.machines.values().filter(|machine| machine.takes_runs());
         machines.fold((0, 0), |(taken, places), machine| {
             let here = used.get(&machine.place).copied().unwrap_or_default();
-            (taken + here.min(each), places + each)
+            (taken.saturating_add(here.min(each)), places.saturating_add(each))
         })
     }
 }
