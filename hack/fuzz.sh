@@ -4,6 +4,7 @@
 #
 #   make fuzz                            for five minutes
 #   make fuzz MINUTES=60 ONLY=plans,aws  for an hour, with these targets
+#   SEED=1 hack/fuzz.sh                  the same random numbers each time, as `make test` has them
 #   hack/fuzz.sh --build                 only builds
 #
 # What is found is kept in the cache's folder fuzz/, so that the next run goes on from there. An input that fails
@@ -14,7 +15,7 @@ cd "$SKYWARD_ROOT"
 
 MINUTES=${MINUTES:-5}
 # A target that takes longer for one input, or more memory than that, has failed.
-TIMEOUT=10
+TIMEOUT=30
 MEGABYTES=1024
 ONE_ALLOCATION=256
 LONGEST=8192
@@ -48,7 +49,7 @@ fuzz() {
   [ ! -d "tests/fuzz/corpus/$target" ] || mended=("tests/fuzz/corpus/$target")
   SKYWARD_FUZZ_TARGET=$target SKYWARD_FUZZ_SEEDS=$corpus RUST_BACKTRACE=1 \
     "$program" -max_total_time="$seconds" -timeout=$TIMEOUT -rss_limit_mb=$MEGABYTES -malloc_limit_mb=$ONE_ALLOCATION \
-    -max_len=$LONGEST -print_final_stats=1 -verbosity=1 -artifact_prefix="$found" \
+    -max_len=$LONGEST -seed="${SEED:-0}" -print_final_stats=1 -verbosity=1 -artifact_prefix="$found" \
     "$corpus" "${mended[@]}" >"$log" 2>&1 </dev/null || failed+=("$target")
   count=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   printf '%-16s %9s executions %7s inputs kept\n' "$target" "${count:-0}" "$(find "$corpus" -type f | wc -l)"
