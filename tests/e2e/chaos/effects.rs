@@ -93,14 +93,15 @@ pub(crate) fn carry_out(moment: &Moment, scene: &Scene) -> Result<Outcome> {
                 let Some(machine) = machine else {
                     return missed("the machine of this slot is not Ready");
                 };
-                return Ok(match at_machine(happening, machine, scene)? {
-                    Some(undo) => Outcome::Carried(Some(machine.name.clone()), undo),
-                    None => Outcome::Missed("the machine has not what it needs".to_owned()),
+                // A machine may vanish under the tools.
+                return Ok(match at_machine(happening, machine, scene) {
+                    Ok(Some(undo)) => Outcome::Carried(Some(machine.name.clone()), undo),
+                    Ok(None) => Outcome::Missed("the machine is gone, or has it already".to_owned()),
+                    Err(error) => Outcome::Missed(format!("{error:#}")),
                 });
             };
-            fs::write(clock_record(), seconds.to_string())?;
-            step_clock(seconds)?;
-            (Undo::by(restore_clock), None)
+            shift_clock(seconds)?;
+            (Undo::by(move || shift_clock(-seconds)), None)
         }
     };
     Ok(Outcome::Carried(at.map(|machine| machine.name.clone()), undo))
@@ -248,6 +249,10 @@ fn slow_link(machine: &Machine) -> Result<Option<Undo>> {
     let Some(link) = link_of(machine)? else {
         return Ok(None);
     };
+    let there = run(Command::new("tc").args(["qdisc", "show", "dev", &link]))?;
+    if String::from_utf8_lossy(&there.stdout).contains("tbf") {
+        return Ok(None);
+    }
     let add = ["qdisc", "add", "dev", &link, "root", "tbf"];
     let bound = ["rate", "64kbit", "burst", "16kb", "latency", "500ms"];
     run(Command::new("tc").args(add).args(bound))?;
@@ -311,25 +316,26 @@ fn clock_record() -> PathBuf {
     std::env::temp_dir().join("skyward-chaos-clock")
 }
 
-fn step_clock(seconds: i64) -> Result {
+/// By how much the clock is wrong.
+fn clock_is_off() -> i64 {
+    let record = fs::read_to_string(clock_record()).unwrap_or_default();
+    record.parse().unwrap_or_default()
+}
+
+/// Steps the clock, and keeps the sum of all steps for the next start of the program.
+fn shift_clock(seconds: i64) -> Result {
+    fs::write(clock_record(), (clock_is_off() + seconds).to_string())?;
     let then = Timestamp::now() + SignedDuration::from_secs(seconds);
     let then = format!("@{}.{:09}", then.as_second(), then.subsec_nanosecond());
     run(Command::new("date").args(["-s", &then])).map(drop)
 }
 
-/// Steps the clock back by what the record says, once.
-fn restore_clock() -> Result {
-    let Ok(record) = fs::read_to_string(clock_record()) else {
-        return Ok(());
-    };
-    step_clock(-record.trim().parse::<i64>()?)?;
-    fs::remove_file(clock_record())?;
-    Ok(())
-}
-
 /// Undoes what a program that was killed left behind.
 pub(crate) fn undo_leftovers() -> Result {
-    restore_clock()?;
+    let off = clock_is_off();
+    if off != 0 {
+        shift_clock(-off)?;
+    }
     if missing(Need::Program("iptables")).is_none() {
         let listed = run(Command::new("iptables").args(["-w", "5", "-S", "FORWARD"]))?;
         for rule in String::from_utf8_lossy(&listed.stdout).lines() {
