@@ -15,7 +15,7 @@ use rust_decimal::{Decimal, RoundingStrategy::ToZero};
 const MOST: Decimal = Decimal::from_parts(0xD4A5_1000, 0xE8, 0, false, 0);
 /// The highest product, so that sums of thousands of them do not overflow either: a record that was edited by
 /// hand may say any number of hours as well.
-const HIGHEST: Decimal = Decimal::from_parts(0x4A00_0000, 0x6140_1484, 0x0084_5951, false, 0);
+const HIGHEST: Decimal = Decimal::from_parts(0x4A00_0000, 0x1614_0148, 0x0008_4595, false, 0);
 /// Decimal places of an amount on record: much finer than a bill.
 const PLACES: u32 = 12;
 
