@@ -4,7 +4,7 @@
 #
 #   make fuzz                            for five minutes
 #   make fuzz MINUTES=60 ONLY=plans,aws  for an hour, with these targets
-#   SEED=1 hack/fuzz.sh                  the same random numbers each time, as `make test` has them
+#   SEED=1 hack/fuzz.sh                  the same random numbers each time
 #   hack/fuzz.sh --build                 only builds
 #
 # What is found is kept in the cache's folder fuzz/, so that the next run goes on from there. An input that fails

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Histories of an ordinary run.
-const HISTORIES: u64 = 400;
+const HISTORIES: u64 = 100;
 /// Until each sweep has seen everything twice.
 const ALL_SWEEPS: i64 = 1_400 * SECOND;
 
