@@ -144,7 +144,8 @@ impl Layout {
     /// Bytes that are stored.
     pub(crate) fn bytes(&self) -> u64 {
         let there = self.live.iter().filter(|segment| segment.missing.is_none());
-        there.map(|segment| segment.size).sum()
+        // Leftovers overlap, so that the sizes may be more than any log has.
+        there.fold(0, |sum: u64, segment| sum.saturating_add(segment.size))
     }
 
     /// The live segment that holds this offset.
