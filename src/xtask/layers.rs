@@ -31,6 +31,7 @@ const OURS: &[(&str, &[&str])] = &[
     ),
     ("skyward-agent", &[]),
     ("skyward-api", &["skyward-core"]),
+    ("skyward-bundle", &[]),
     ("skyward-cli", &["skyward-api", "skyward-subresources"]),
     (
         "skyward-controller",
@@ -93,7 +94,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
 ];
 
 /// Our crates that reach nothing outside of the process.
-const PURE: &[&str] = &["skyward-api", "skyward-core", "skyward-planner"];
+const PURE: &[&str] = &["skyward-api", "skyward-bundle", "skyward-core", "skyward-planner"];
 
 /// Crates of others that reach something outside, or run code that does: none of them may be in the
 /// whole tree of dependencies of a crate in [`PURE`].

@@ -8,6 +8,7 @@
 mod agent;
 mod aws;
 mod bootstrap;
+mod bundles;
 mod clouds;
 mod document;
 mod front_proxy;
@@ -49,6 +50,11 @@ pub const TARGETS: &[Target] = &[
         name: "bootstrap",
         run: bootstrap::run,
         seeds: bootstrap::seeds,
+    },
+    Target {
+        name: "bundles",
+        run: bundles::run,
+        seeds: bundles::seeds,
     },
     Target {
         name: "front-proxy",
