@@ -63,19 +63,24 @@ def run(call_file, result_fd):
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise Refused("bad_source", "args must be a list and kwargs a mapping")
 
-    with open(call["source"], encoding="utf-8") as file:
-        source = file.read()
-    sys.argv = [call["source"]]
-    # Processes that multiprocessing spawns get this path and import the module by its name. At the
-    # end, so that nothing beside the source takes the place of what the Task imports.
-    sys.path.append(os.path.dirname(call["source"]))
-    function = load(call["module"], call["source"], source, call["entrypoint"])
+    if call.get("source"):
+        with open(call["source"], encoding="utf-8") as file:
+            source = file.read()
+        sys.argv = [call["source"]]
+        # Processes that multiprocessing spawns get this path and import the module by its name. At the
+        # end, so that nothing beside the source takes the place of what the Task imports.
+        sys.path.append(os.path.dirname(call["source"]))
+        module = load(call["module"], call["source"], source)
+    else:
+        sys.argv = [call["module"]]
+        module = imported(call["module"])
+    function = entrypoint_of(module, call["entrypoint"])
     value = invoke(function, call["entrypoint"], args, kwargs)
     write(encode(value, json), result_fd, call["result_limit"])
 
 
-def load(name, path, source, entrypoint):
-    """The entrypoint of a module made from the source."""
+def load(name, path, source):
+    """A module made from the source."""
     import types
 
     try:
@@ -91,7 +96,43 @@ def load(name, path, source, entrypoint):
     # So that pickle, dataclasses and typing find what is defined in it.
     sys.modules[name] = module
     guarded(exec, code, module.__dict__)
+    return module
 
+
+def imported(name):
+    """A module of the Task's directory, or of a package of the image."""
+    import importlib.util
+
+    try:
+        # Not importlib.import_module, whose own frames would stand in tracebacks.
+        guarded(__import__, name)
+    except Refused as refused:
+        # The traceback is in the log. Was it this module that is missing, or one that it imports?
+        parts = name.split(".")
+        parents = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        for parent in parents:
+            try:
+                found = importlib.util.find_spec(parent)
+            except Exception:
+                break
+            if found is None:
+                raise Refused("bad_source", absent(parent)) from None
+        if refused.message.startswith(("SyntaxError: ", "IndentationError: ", "TabError: ")):
+            raise Refused("bad_source", refused.message) from None
+        raise
+    return sys.modules[name]
+
+
+def absent(name):
+    import pkgutil
+
+    found = sorted(module.name for module in pkgutil.iter_modules([os.getcwd()]))[:20]
+    there = "modules there: %s" % ", ".join(found) if found else "there are no modules"
+    return "there is no module %s in the source or among the packages of the image (%s)" % (name, there)
+
+
+def entrypoint_of(module, entrypoint):
+    """The function of that name."""
     target = module
     for part in entrypoint.split("."):
         try:

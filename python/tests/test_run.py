@@ -28,17 +28,17 @@ class End:
         return self.outcome and self.outcome["message"]
 
 
-def call(source, *args, entrypoint="main", limit=10**6, **kwargs):
+def call(source, *args, entrypoint="main", limit=10**6, module=None, files=None, **kwargs):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "job.py")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(textwrap.dedent(source))
+            file.write(textwrap.dedent(source or ""))
         call_file = os.path.join(folder, "call.json")
         with open(call_file, "w", encoding="utf-8") as file:
             json.dump(
                 {
-                    "source": path,
-                    "module": "job",
+                    "source": None if module else path,
+                    "module": module or "job",
                     "entrypoint": entrypoint,
                     "args": json.dumps(args),
                     "kwargs": json.dumps(kwargs),
@@ -49,6 +49,10 @@ def call(source, *args, entrypoint="main", limit=10**6, **kwargs):
         # As on a machine: the Task's directory is not that of its source.
         work = os.path.join(folder, "work")
         os.mkdir(work)
+        for name, text in (files or {}).items():
+            os.makedirs(os.path.dirname(os.path.join(work, name)), exist_ok=True)
+            with open(os.path.join(work, name), "w", encoding="utf-8") as file:
+                file.write(textwrap.dedent(text))
         result, outcome = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         fds = (result.fileno(), outcome.fileno())
         process = subprocess.run(
@@ -194,6 +198,42 @@ class Fails(unittest.TestCase):
         end = call("def main(): return 'x' * 1000", limit=100)
         self.assertEqual((end.ending, end.result), ("too_large", ""))
         self.assertIn("1002 bytes of JSON, more than the limit of 100", end.message)
+
+    def test_a_function_of_a_module_in_the_directory_is_called(self):
+        files = {
+            "exp/__init__.py": "",
+            "exp/data.py": "RATE = 0.5\n",
+            "exp/train.py": """
+                from exp.data import RATE
+
+                class Trainer:
+                    @staticmethod
+                    def run(epochs):
+                        return {"epochs": epochs, "rate": RATE, "name": __name__}
+            """,
+        }
+        end = call(None, 3, module="exp.train", entrypoint="Trainer.run", files=files)
+        self.assertEqual((end.status, end.ending), (0, "returned"), end.stderr)
+        self.assertEqual(json.loads(end.result), {"epochs": 3, "rate": 0.5, "name": "exp.train"})
+
+    def test_a_module_that_is_not_there_is_named_with_those_that_are(self):
+        files = {"train.py": "import no_such_package\n", "other.py": "", "broken.py": "def main(:\n"}
+        for module in ("trian", "trian.deep", "train.deep"):
+            end = call(None, module=module, files=files)
+            self.assertEqual((end.status, end.ending), (1, "raised" if module == "train.deep" else "bad_source"))
+        end = call(None, module="trian", files=files)
+        self.assertIn("there is no module trian", end.message)
+        self.assertIn("modules there: broken, other, train", end.message)
+        end = call(None, module="train", files=files)
+        self.assertEqual(end.ending, "raised")
+        self.assertEqual(end.message, "ModuleNotFoundError: No module named 'no_such_package'")
+        end = call(None, module="broken", files=files)
+        self.assertEqual(end.ending, "bad_source")
+        self.assertIn("broken.py, line 1", end.message)
+        end = call(None, module="other", files=files)
+        self.assertIn("defines no function", end.message)
+        end = call(None, module="a-b", files={"x.txt": ""})
+        self.assertIn("there are no modules", end.message)
 
 
 if __name__ == "__main__":

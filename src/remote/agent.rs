@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use prost::Message as _;
 use tokio::time::timeout;
@@ -20,9 +21,9 @@ use crate::{
     budget::Account,
     limits::{self, Broken},
     protocol::{
-        Chunk, Fact, ForgetRequest, HelloReply, HelloRequest, LeaseReply, LeaseRequest, MAX_MESSAGE_BYTES,
-        ReadLogRequest, ReadResultRequest, RunSpec, RunState, StartRequest, StopRequest, WatchRequest,
-        agent_client::AgentClient,
+        Chunk, Fact, ForgetRequest, HelloReply, HelloRequest, LONGEST, LeaseReply, LeaseRequest,
+        MAX_MESSAGE_BYTES, PART_BYTES, PutBundleReply, PutBundleRequest, ReadLogRequest, ReadResultRequest,
+        RunSpec, RunState, StartRequest, StopRequest, WatchRequest, agent_client::AgentClient,
     },
     wire::Wire,
 };
@@ -70,6 +71,7 @@ pub struct Agent {
     epoch_proof: String,
     installation: String,
     marks_replay: bool,
+    takes_bundles: bool,
     /// Cancelled when it refused our epoch, for any command.
     refused: CancellationToken,
     client: AgentClient<Wire>,
@@ -95,6 +97,7 @@ impl Agent {
             epoch_proof: epoch_proof.to_owned(),
             installation: installation.to_owned(),
             marks_replay: false,
+            takes_bundles: false,
             refused: CancellationToken::new(),
             client: AgentClient::with_origin(wire.clone(), Uri::from_static("http://agent"))
                 .max_decoding_message_size(limits::LARGEST_MESSAGE)
@@ -123,6 +126,7 @@ impl Agent {
     /// Sets the abilities that the answer to Hello names.
     pub(crate) fn can(mut self, hello: &HelloReply) -> Self {
         self.marks_replay = hello.marks_replay;
+        self.takes_bundles = hello.takes_bundles;
         self
     }
 
@@ -162,6 +166,11 @@ impl Agent {
         self.marks_replay
     }
 
+    /// Whether it knows bundles; an older agent would start a run without its files.
+    pub fn takes_bundles(&self) -> bool {
+        self.takes_bundles
+    }
+
     /// The account that is charged for the room that the machine's facts and answers take.
     pub fn account(&self) -> Account {
         self.wire.meter().account().clone()
@@ -179,6 +188,54 @@ impl Agent {
             .command(START, "start a run", self.client.clone().start(request))
             .await?;
         self.checked(state, |state| limits::state(state, &run))
+    }
+
+    /// Whether the bundle of that digest is on the machine.
+    pub async fn has_bundle(&self, digest: &str) -> Result<bool, AgentError> {
+        let asks = self.put_part(digest, LONGEST, 0, Bytes::new()).await?;
+        Ok(asks.complete)
+    }
+
+    /// Brings a bundle to the machine, part by part, from where an earlier try has ended.
+    pub async fn put_bundle(&self, digest: &str, bundle: &Bytes) -> Result<(), AgentError> {
+        let bytes = bundle.len() as u64;
+        let mut reply = self.put_part(digest, bytes, 0, Bytes::new()).await?;
+        // One more than it has parts, for each of them that was lost on its way.
+        for _ in 0..=2 * bundle.len().div_ceil(PART_BYTES) {
+            if reply.complete {
+                return Ok(());
+            }
+            let from = usize::try_from(reply.offset).unwrap_or(bundle.len());
+            let part = bundle.slice(from..bundle.len().min(from + PART_BYTES));
+            reply = self.put_part(digest, bytes, reply.offset, part).await?;
+        }
+        Err(AgentError::Busy(
+            "the machine does not take the code of the run".to_owned(),
+        ))
+    }
+
+    async fn put_part(
+        &self,
+        digest: &str,
+        bytes: u64,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<PutBundleReply, AgentError> {
+        let request = PutBundleRequest {
+            epoch: self.epoch,
+            digest: digest.to_owned(),
+            bytes,
+            offset,
+            data,
+        };
+        let reply = self
+            .command(
+                START,
+                "take a part of a bundle",
+                self.client.clone().put_bundle(request),
+            )
+            .await?;
+        self.checked(reply, |reply| limits::progress(reply, bytes))
     }
 
     /// Asks a run to end; its end arrives as a fact.

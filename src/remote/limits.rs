@@ -19,8 +19,8 @@ use crate::{
     agent::{PROTOCOL_MAX, PROTOCOL_MIN},
     protocol::{
         ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, Finished, HelloReply, ID_BYTES,
-        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Reclaim, Replayed, RunState,
-        Started, TAIL_BYTES, fact, is_run_id,
+        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, PutBundleReply, Reclaim,
+        Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
     },
 };
 
@@ -181,6 +181,7 @@ pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
         addresses,
         newest_epoch: _,
         epoch_proof,
+        takes_bundles: _,
     } = reply;
     ensure((PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol), || {
         format!("version {protocol} of the protocol, which was not offered")
@@ -280,6 +281,14 @@ pub(crate) fn state(state: &RunState, asked: &str) -> Result<(), Broken> {
     finished.as_ref().map_or(Ok(()), self::finished)
 }
 
+/// How much of a bundle of so many bytes is on the machine.
+pub(crate) fn progress(reply: &PutBundleReply, bytes: u64) -> Result<(), Broken> {
+    let PutBundleReply { complete, offset } = reply;
+    ensure(*complete || *offset < bytes, || {
+        format!("{offset} bytes of a bundle of {bytes} that is not whole")
+    })
+}
+
 /// A piece of a log or result; `end` is the end of the piece before, and afterwards the end of
 /// this one. A gap between the two pieces is allowed here: the reader reports it.
 pub(crate) fn chunk(chunk: &Chunk, end: &mut u64) -> Result<(), Broken> {
@@ -315,6 +324,7 @@ mod tests {
             running: u32::MAX,
             user: "u".repeat(USER_BYTES),
             marks_replay: true,
+            takes_bundles: true,
             addresses: (0..ADDRESSES)
                 .map(|n| (format!("{n:0NAME_BYTES$}"), "255.255.255.255".to_owned()))
                 .collect(),
@@ -384,6 +394,12 @@ mod tests {
         };
         assert_eq!(super::state(&state, &state.run_id), Ok(()));
         assert!(encoded(&state) <= message_bytes("/skyward.agent.v1.Agent/Start"));
+        let reply = PutBundleReply {
+            complete: false,
+            offset: LONGEST - 1,
+        };
+        assert_eq!(progress(&reply, LONGEST), Ok(()));
+        assert!(encoded(&reply) <= message_bytes("/skyward.agent.v1.Agent/PutBundle"));
         let chunk = Chunk {
             offset: LONGEST,
             data: Bytes::from(vec![0; CHUNK_BYTES]),
@@ -400,6 +416,7 @@ mod tests {
             "ReadLog",
             "ReadResult",
             "Forget",
+            "PutBundle",
             "RenewLease",
         ] {
             assert!(message_bytes(call) <= LARGEST_MESSAGE, "{call}");
@@ -437,6 +454,20 @@ mod tests {
         };
         refused(&with(&"e".repeat(NAME_BYTES + 1), "10.0.0.1"), "interface's name");
         refused(&with("eth0", "10.0.0.1; reboot"), "that is none");
+    }
+
+    #[test]
+    fn a_bundle_that_is_not_whole_is_shorter_than_the_whole_one() {
+        let reply = |complete, offset| PutBundleReply { complete, offset };
+        for (reply, is_kept) in [
+            (reply(false, 0), true),
+            (reply(false, 9), true),
+            (reply(false, 10), false),
+            (reply(false, u64::MAX), false),
+            (reply(true, u64::MAX), true),
+        ] {
+            assert_eq!(progress(&reply, 10).is_ok(), is_kept, "{reply:?}");
+        }
     }
 
     #[test]

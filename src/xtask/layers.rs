@@ -29,7 +29,7 @@ const OURS: &[(&str, &[&str])] = &[
             "skyward-subresources",
         ],
     ),
-    ("skyward-agent", &[]),
+    ("skyward-agent", &["skyward-bundle"]),
     ("skyward-api", &["skyward-core"]),
     ("skyward-bundle", &[]),
     ("skyward-cli", &["skyward-api", "skyward-subresources"]),

@@ -46,6 +46,7 @@ fn compile(folder: &Path) -> anyhow::Result<String> {
         .build_transport(true)
         // Large payloads are passed on without a copy; maps print in one order.
         .bytes(".skyward.agent.v1.Chunk.data")
+        .bytes(".skyward.agent.v1.PutBundleRequest.data")
         .btree_map(".skyward.agent.v1.RunSpec.env")
         // Environments may hold secrets: they never reach a log by `{:?}`.
         .skip_debug(["skyward.agent.v1.RunSpec"])

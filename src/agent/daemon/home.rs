@@ -75,6 +75,11 @@ impl Home {
         self.0.join("runs")
     }
 
+    /// Bundles that runs take their files from.
+    pub(crate) fn bundles(&self) -> PathBuf {
+        self.0.join("bundles")
+    }
+
     /// Folders of forgotten runs that are being deleted.
     pub(crate) fn trash(&self) -> PathBuf {
         self.0.join("trash")

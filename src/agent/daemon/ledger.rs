@@ -419,6 +419,16 @@ impl Ledger {
         runs.map(|(run_id, _)| run_id.clone()).collect()
     }
 
+    /// The bundles of runs that have not started, by their digests without `sha256:`.
+    pub(crate) fn wanted_bundles(&self) -> BTreeSet<String> {
+        let state = self.shared.state.lock();
+        let specs = state.runs.values().filter_map(|run| run.spec.as_ref());
+        specs
+            .filter_map(|spec| spec.bundle.strip_prefix("sha256:"))
+            .map(ToOwned::to_owned)
+            .collect()
+    }
+
     /// All known runs.
     pub(crate) fn known(&self) -> BTreeSet<String> {
         self.shared.state.lock().runs.keys().cloned().collect()

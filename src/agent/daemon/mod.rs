@@ -7,12 +7,14 @@
 //!   files), `runs` drives;
 //! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` ends a
 //!   run whose shim was killed, `memory` says which processes the kernel kills first;
+//! - `bundles` keeps the code that runs take their files from;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
 //!
 //! One binary is all of it; the first argument says which.
 
 mod bridge;
+mod bundles;
 mod exec;
 mod files;
 mod frame;

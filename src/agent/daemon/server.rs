@@ -28,6 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    bundles::{self, Bundles},
     files,
     home::Home,
     lease::{self, Lease},
@@ -97,6 +98,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         boot_id,
         digest: machine::digest().context("cannot read our own executable")?,
         ledger,
+        bundles: Bundles::open(home.bundles(), bundles::MOST).context("cannot open the folder of bundles")?,
         runs: runs.clone(),
         probes: Probes::default(),
         lease: Mutex::new(Lease::begin(lease::load(&home.lease()), began.elapsed())),

@@ -6,18 +6,20 @@ use std::{
     path::PathBuf,
     pin::Pin,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use futures::Stream;
 use parking_lot::Mutex;
+use skyward_bundle::Digest;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{
+    bundles::{Bundles, Part, Progress},
     home::Home,
     journal::Commander,
     lease::{self, Lease, Limits},
@@ -29,9 +31,9 @@ use super::{
 };
 use crate::protocol::{
     Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, ID_BYTES, INLINE_BYTES,
-    LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest, MESSAGE_BYTES, ReadLogRequest,
-    ReadResultRequest, Reclaim, Replayed, RunState, StartRequest, StopRequest, TAIL_BYTES, WatchRequest,
-    agent_server::Agent, fact, is_run_id, version,
+    LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest, MESSAGE_BYTES, PART_BYTES, PutBundleReply,
+    PutBundleRequest, ReadLogRequest, ReadResultRequest, Reclaim, Replayed, RunState, StartRequest,
+    StopRequest, TAIL_BYTES, WatchRequest, agent_server::Agent, fact, is_run_id, version,
 };
 
 /// Facts read from the ledger at once.
@@ -54,6 +56,7 @@ pub(super) struct Inner {
     pub(super) boot_id: String,
     pub(super) digest: String,
     pub(super) ledger: Ledger,
+    pub(super) bundles: Bundles,
     pub(super) runs: Runs,
     pub(super) probes: Probes,
     pub(super) lease: Mutex<Lease>,
@@ -142,6 +145,7 @@ impl Agent for Service {
             addresses: addresses(),
             newest_epoch,
             epoch_proof,
+            takes_bundles: true,
         }))
     }
 
@@ -154,8 +158,48 @@ impl Agent for Service {
             ));
         }
         self.0.ledger.admit(epoch).await?;
+        // A run that is promised keeps its bundle.
+        if !spec.bundle.is_empty() && self.0.ledger.run(&spec.run_id).is_none() {
+            self.has_bundle(&spec.bundle).await?;
+        }
         let state = self.0.runs.start(spec).await?;
         Ok(Response::new(to_state(&self.0.home, state)))
+    }
+
+    async fn put_bundle(
+        &self,
+        request: Request<PutBundleRequest>,
+    ) -> Result<Response<PutBundleReply>, Status> {
+        let PutBundleRequest {
+            epoch,
+            digest,
+            bytes,
+            offset,
+            data,
+        } = request.into_inner();
+        let digest = digest.parse::<Digest>().map_err(Status::invalid_argument)?;
+        if data.len() > PART_BYTES {
+            return Err(Status::invalid_argument(format!(
+                "a part of a bundle has at most {PART_BYTES} bytes"
+            )));
+        }
+        self.0.ledger.admit(epoch).await?;
+        let own = self.0.clone();
+        let progress = off_thread(move || {
+            let part = Part {
+                digest,
+                bytes,
+                offset,
+                data: &data,
+            };
+            own.bundles
+                .put(part, &own.ledger.wanted_bundles(), SystemTime::now())
+        });
+        let (complete, offset) = match progress.await?? {
+            Progress::Whole => (true, bytes),
+            Progress::Upto(offset) => (false, offset),
+        };
+        Ok(Response::new(PutBundleReply { complete, offset }))
     }
 
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<RunState>, Status> {
@@ -308,6 +352,19 @@ impl Agent for Service {
 }
 
 impl Service {
+    /// An error, unless the bundle of a new run is here.
+    async fn has_bundle(&self, digest: &str) -> Result<(), Status> {
+        let digest = digest.parse::<Digest>().map_err(Status::invalid_argument)?;
+        let own = self.0.clone();
+        let is_here = off_thread(move || own.bundles.has(digest, SystemTime::now())).await?;
+        if is_here.map_err(|error| unreadable(&error))? {
+            return Ok(());
+        }
+        Err(Status::unavailable(format!(
+            "bundle {digest} is not on this machine"
+        )))
+    }
+
     /// The chunks of `send`, until it or this daemon ends.
     fn sending<F>(&self, send: impl FnOnce(Chunks) -> F) -> Sending<Chunk>
     where

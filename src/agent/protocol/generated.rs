@@ -71,6 +71,9 @@ pub struct HelloReply {
     /// that came with it, or ""
     #[prost(string, tag = "14")]
     pub epoch_proof: ::prost::alloc::string::String,
+    /// PutBundle, and runs with a bundle; an older agent would run them without
+    #[prost(bool, tag = "15")]
+    pub takes_bundles: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
@@ -113,6 +116,10 @@ pub struct RunSpec {
     pub stdout: ::prost::alloc::string::String,
     #[prost(string, tag = "16")]
     pub stderr: ::prost::alloc::string::String,
+    /// digest of the bundle whose files lie in the working directory; "" = none.
+    /// UNAVAILABLE in answer to Start: it is not here, and must be put first
+    #[prost(string, tag = "17")]
+    pub bundle: ::prost::alloc::string::String,
     #[prost(oneof = "run_spec::Work", tags = "4, 5, 6")]
     pub work: ::core::option::Option<run_spec::Work>,
 }
@@ -154,6 +161,35 @@ pub struct Function {
     /// JSON object
     #[prost(string, tag = "4")]
     pub kwargs_json: ::prost::alloc::string::String,
+    /// name of a module of the bundle that takes the place of source, or ""
+    #[prost(string, tag = "5")]
+    pub module: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutBundleRequest {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    /// sha256: and 64 hexadecimal digits
+    #[prost(string, tag = "2")]
+    pub digest: ::prost::alloc::string::String,
+    /// of the whole bundle
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// of the first byte of data
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// at most 1 MiB
+    #[prost(bytes = "bytes", tag = "5")]
+    pub data: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutBundleReply {
+    /// the whole bundle is here
+    #[prost(bool, tag = "1")]
+    pub complete: bool,
+    /// where the next part has to begin
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartRequest {
@@ -603,6 +639,31 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("skyward.agent.v1.Agent", "Start"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes a part of the bundle of that digest, or, without data, says how much of the bundle is here.
+        /// Each answer says where to go on; a part that begins elsewhere is not taken. The bundle counts once
+        /// it is whole and its digest was found to be right. RESOURCE_EXHAUSTED: no room. ABORTED: the bytes
+        /// that came were not those of that digest, and are gone: begin anew. INVALID_ARGUMENT: never.
+        pub async fn put_bundle(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PutBundleRequest>,
+        ) -> std::result::Result<tonic::Response<super::PutBundleReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skyward.agent.v1.Agent/PutBundle",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skyward.agent.v1.Agent", "PutBundle"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Asks a run to end: SIGTERM to its process group, SIGKILL after the grace.
         /// Returns at once; the end arrives as a fact. NOT_FOUND: unknown run.
         pub async fn stop(
@@ -776,6 +837,14 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::StartRequest>,
         ) -> std::result::Result<tonic::Response<super::RunState>, tonic::Status>;
+        /// Takes a part of the bundle of that digest, or, without data, says how much of the bundle is here.
+        /// Each answer says where to go on; a part that begins elsewhere is not taken. The bundle counts once
+        /// it is whole and its digest was found to be right. RESOURCE_EXHAUSTED: no room. ABORTED: the bytes
+        /// that came were not those of that digest, and are gone: begin anew. INVALID_ARGUMENT: never.
+        async fn put_bundle(
+            &self,
+            request: tonic::Request<super::PutBundleRequest>,
+        ) -> std::result::Result<tonic::Response<super::PutBundleReply>, tonic::Status>;
         /// Asks a run to end: SIGTERM to its process group, SIGKILL after the grace.
         /// Returns at once; the end arrives as a fact. NOT_FOUND: unknown run.
         async fn stop(
@@ -978,6 +1047,49 @@ pub mod agent_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StartSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skyward.agent.v1.Agent/PutBundle" => {
+                    #[allow(non_camel_case_types)]
+                    struct PutBundleSvc<T: Agent>(pub Arc<T>);
+                    impl<T: Agent> tonic::server::UnaryService<super::PutBundleRequest>
+                    for PutBundleSvc<T> {
+                        type Response = super::PutBundleReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PutBundleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::put_bundle(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PutBundleSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

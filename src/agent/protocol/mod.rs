@@ -29,6 +29,9 @@ pub const CHUNK_BYTES: usize = 256 * 1024;
 /// only, so that smaller ones keep several on their way.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
+/// Bytes of one part of a bundle, at most.
+pub const PART_BYTES: usize = 1024 * 1024;
+
 /// The last millisecond of the year 9999: later times cannot be written.
 pub const LAST_MS: u64 = 253_402_300_799_999;
 

@@ -47,6 +47,7 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         result_limit: RESULT_LIMIT,
         stdout: String::new(),
         stderr: String::new(),
+        bundle: String::new(),
     }
 }
 
@@ -69,6 +70,7 @@ fn work(task: &Task) -> Option<Work> {
     let (args, kwargs) = arguments::written(task, function);
     Some(Work::Function(Function {
         source: function.source.clone(),
+        module: String::new(),
         entrypoint: function.entrypoint.clone().unwrap_or_else(|| "main".to_owned()),
         args_json: args.to_string(),
         kwargs_json: kwargs.to_string(),

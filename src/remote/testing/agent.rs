@@ -7,14 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use futures::StreamExt as _;
+use skyward_bundle::{File, LIMITS, pack};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{SOON, is_ready, spec, sshd::Sshd, wait};
 use crate::{
-    AgentBinaries, SessionSpec, Sessions,
+    AgentBinaries, AgentError, SessionSpec, Sessions,
     patience::Patience,
-    protocol::{Command as Work, RunSpec, fact, finished::Ending, run_spec},
+    protocol::{Command as Work, PART_BYTES, RunSpec, fact, finished::Ending, run_spec},
     sessions::Stage,
 };
 
@@ -265,6 +267,59 @@ async fn the_real_agent_is_reached_through_its_bridge() {
             .await
             .1,
         "through the bridge\n"
+    );
+    sessions.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bundle_of_several_parts_is_brought_and_a_run_finds_its_files() {
+    let machine = Machine::new(Sshd::start());
+    let (sessions, _changed) = controller();
+    sessions.ensure(machine.spec.clone());
+    ready(&sessions, &machine).await;
+    let agent = sessions.agent(&machine.spec.machine).unwrap();
+    assert!(agent.takes_bundles());
+    let content = vec![7; 5 * PART_BYTES / 2];
+    let file = File {
+        path: "data/large",
+        executable: false,
+        content: &content,
+    };
+    let bundle = pack([file], LIMITS).unwrap();
+    let digest = bundle.digest.to_string();
+    assert_eq!(agent.has_bundle(&digest).await, Ok(false));
+    let start = |id: &str| {
+        agent.start(RunSpec {
+            bundle: digest.clone(),
+            ..command(id, "wc -c < data/large")
+        })
+    };
+    let early = start("early").await;
+    assert!(
+        matches!(&early, Err(AgentError::Disconnected(why)) if why.contains("not on this machine")),
+        "{early:?}"
+    );
+    let bytes = Bytes::from(bundle.bytes);
+    // At the same time, as for two runs.
+    let (one, other) = tokio::join!(
+        agent.put_bundle(&digest, &bytes),
+        agent.put_bundle(&digest, &bytes)
+    );
+    assert_eq!((one, other), (Ok(()), Ok(())));
+    assert_eq!(agent.has_bundle(&digest).await, Ok(true));
+    start("run-1").await.unwrap();
+    let again = "exit 5";
+    assert_eq!(
+        run(&sessions, &machine, "run-1", again).await,
+        (0, format!("{}\n", content.len()))
+    );
+    let forged = bytes.slice(..bytes.len() - 1);
+    let refused = agent
+        .put_bundle(&format!("sha256:{}", "0".repeat(64)), &forged)
+        .await;
+    assert!(
+        matches!(&refused, Err(AgentError::Busy(why)) if why.contains("not the bundle")),
+        "{refused:?}"
     );
     sessions.shutdown().await;
 }

@@ -20,8 +20,8 @@ use crate::{
     binaries::AgentBinaries,
     protocol::{
         CHUNK_BYTES, Chunk, Fact, ForgetReply, ForgetRequest, HelloReply, HelloRequest, LeaseReply,
-        LeaseRequest, ReadLogRequest, ReadResultRequest, RunState, StartRequest, Started, StopRequest,
-        WatchRequest,
+        LeaseRequest, PutBundleReply, PutBundleRequest, ReadLogRequest, ReadResultRequest, RunState,
+        StartRequest, Started, StopRequest, WatchRequest,
         agent_server::{Agent, AgentServer},
         fact,
     },
@@ -204,6 +204,10 @@ impl Agent for Service {
 
     async fn start(&self, _: Request<StartRequest>) -> Answer<RunState> {
         Err(Status::resource_exhausted("the journal has no room"))
+    }
+
+    async fn put_bundle(&self, _: Request<PutBundleRequest>) -> Answer<PutBundleReply> {
+        Err(Status::resource_exhausted("there is no room"))
     }
 
     async fn stop(&self, _: Request<StopRequest>) -> Answer<RunState> {

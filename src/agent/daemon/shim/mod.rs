@@ -13,6 +13,7 @@ mod prepare;
 mod signals;
 mod sources;
 mod spawn;
+mod unpack;
 mod verdict;
 
 use std::{

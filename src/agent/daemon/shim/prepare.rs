@@ -13,6 +13,7 @@ use super::{
     super::{exec, files, home::Home, processes::RUN_VARIABLE, users},
     RunFolder,
     sources::{Sources, make_working_directory},
+    unpack::unpack,
     verdict::{Outcome, result_limit},
 };
 use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
@@ -93,7 +94,10 @@ pub(super) fn prepare(
     default_user: &str,
 ) -> Result<Prepared, Failure> {
     let user = user(users::own(), spec, default_user)?;
-    let working_dir = if spec.working_dir.is_empty() {
+    let working_dir = if !spec.bundle.is_empty() {
+        unpack(home, &spec.bundle, &folder.work(), &user)?;
+        folder.work()
+    } else if spec.working_dir.is_empty() {
         let path = folder.work();
         make_working_directory(&path, &user)?;
         path
@@ -179,10 +183,15 @@ fn prepare_function(
     spec: &RunSpec,
     function: &Function,
 ) -> Result<(), Failure> {
-    let module = module_name(&spec.task);
-    let source = sources.write(&format!("{module}.py"), function.source.as_bytes())?;
+    let (module, source) = if function.module.is_empty() {
+        let module = module_name(&spec.task);
+        let source = sources.write(&format!("{module}.py"), function.source.as_bytes())?;
+        (module, Some(text(&source)))
+    } else {
+        (function.module.clone(), None)
+    };
     let call = serde_json::json!({
-        "source": text(&source),
+        "source": source,
         "module": module,
         "entrypoint": if function.entrypoint.is_empty() { "main" } else { &function.entrypoint },
         "args": if function.args_json.is_empty() { "[]" } else { &function.args_json },
@@ -264,7 +273,10 @@ fn environment(
         Err(error) => return Err(error.into()),
     }
     environment.extend(spec.env.clone());
-    let python_path = text(&home.python_path());
+    let mut python_path = text(&home.python_path());
+    if !spec.bundle.is_empty() {
+        python_path = format!("{python_path}:{}", text(&folder.work()));
+    }
     let python_path = match environment.get("PYTHONPATH").filter(|path| !path.is_empty()) {
         Some(path) => format!("{python_path}:{path}"),
         None => python_path,
@@ -363,6 +375,19 @@ mod tests {
         assert_eq!(environment["B"], "task");
         assert!(environment["PYTHONPATH"].ends_with("/python:/mine"));
         assert!(!environment.contains_key("CARGO_MANIFEST_DIR"));
+    }
+
+    #[test]
+    fn the_files_of_its_bundle_are_found_by_python_before_what_the_task_adds() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        let spec = RunSpec {
+            env: [("PYTHONPATH".to_owned(), "/mine".to_owned())].into(),
+            bundle: "sha256:0".to_owned(),
+            ..RunSpec::default()
+        };
+        let environment = environment_of(&home, &spec).unwrap();
+        assert!(environment["PYTHONPATH"].ends_with("/runs/r/work:/mine"));
     }
 
     #[test]

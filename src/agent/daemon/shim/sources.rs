@@ -58,7 +58,7 @@ pub(super) fn make_working_directory(path: &Path, user: &User) -> io::Result<()>
 
 /// Makes an empty folder that root owns. A folder that an earlier try left there may belong to the
 /// Task's user by now: that folder is renamed, and deleted with the run.
-fn fresh(path: &Path) -> io::Result<File> {
+pub(super) fn fresh(path: &Path) -> io::Result<File> {
     let make = || DirBuilder::new().mode(0o700).create(path);
     match make() {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -73,14 +73,14 @@ fn fresh(path: &Path) -> io::Result<File> {
     open_folder(path)
 }
 
-fn open_folder(path: &Path) -> io::Result<File> {
+pub(super) fn open_folder(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .custom_flags((OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW).bits())
         .open(path)
 }
 
-fn give(file: &File, user: &User) -> io::Result<()> {
+pub(super) fn give(file: &File, user: &User) -> io::Result<()> {
     if user.uid == Uid::effective().as_raw() {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod bundles;
 mod crashes;
 mod hostile;
 mod machine;
