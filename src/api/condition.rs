@@ -175,6 +175,12 @@ pub mod reason {
     pub const POOL_OFF: &str = "PoolOff";
     /// Task: the Pool never has a machine of that rank.
     pub const RANK_OUT_OF_RANGE: &str = "RankOutOfRange";
+    /// Task: its source cannot be read as files.
+    pub const SOURCE_REFUSED: &str = "SourceRefused";
+    /// Task: its source is not the one of its first attempt any more.
+    pub const SOURCE_CHANGED: &str = "SourceChanged";
+    /// Task: the agent of its machine is of an earlier version, which knows no source.
+    pub const AGENT_OUTDATED: &str = "AgentOutdated";
     /// Task: its machines are chosen.
     pub const PLACED: &str = "Placed";
     /// Task: runs were started.

@@ -54,6 +54,7 @@ use crate::{
 #[x_kube(validation = crate::rule::fixed("command", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("script", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("function", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("source", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("placement", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("timeout", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("terminationGracePeriod", "create another Task"))]
@@ -62,6 +63,8 @@ use crate::{
 #[x_kube(validation = crate::rule::fixed("envFrom", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("workingDir", "create another Task"))]
 #[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.__function__)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
+#[x_kube(validation = Rule::new("!has(self.source) || !has(self.workingDir)").message("a Task starts in the folder of its source: leave workingDir out, or source"))]
+#[x_kube(validation = Rule::new("has(self.source) || !has(self.__function__) || !has(self.__function__.module)").message("function.module is looked for in the source: name one in spec.source, or write the function itself into function.source"))]
 pub struct TaskSpec {
     /// The Pool of this namespace that runs it. It may be created later.
     #[schemars(length(min = 1, max = 253))]
@@ -76,6 +79,10 @@ pub struct TaskSpec {
     /// A Python function; its return value, as JSON, becomes the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Function>,
+    /// Files that lie in its working directory, a copy for each run, where Python finds modules. All
+    /// attempts and ranks have the same files: those of its first attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// Where it runs: `One` (default: the machine with the most free places), `All` (once on each
     /// machine), `Head` (the machine of rank 0), or the number of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,13 +157,50 @@ pub enum Interpreter {
     Python,
 }
 
+/// Where the files of a Task come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.configMap)").message("source needs configMap, such as source: {configMap: {name: code}}"))]
+pub struct Source {
+    /// A ConfigMap of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapSource>,
+}
+
+/// A ConfigMap whose keys are files, at most 1 MiB together, as `kubectl create configmap NAME
+/// --from-file=FOLDER` makes it. It may be created later.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapSource {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// The files that a Task runs with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// Digest of their names and contents, such as `sha256:9f86…`.
+    #[schemars(length(max = 80))]
+    pub digest: String,
+}
+
 /// A Python function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.source) != has(self.module)").message("a function needs exactly one of source (its text) and module (its name in spec.source)"))]
 pub struct Function {
     /// Text of the module that defines it, at most 128 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 131_072))]
-    pub source: String,
+    pub source: Option<String>,
+    /// Name of the module that defines it, such as `train` or `exp.train`, among the files of
+    /// `spec.source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    #[x_kube(validation = crate::rule::matches(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", "module must be the name of a Python module, such as exp.train for the file exp/train.py"))]
+    pub module: Option<String>,
     /// Its name in that module. Default `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
@@ -254,6 +298,9 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512))]
     pub placed: Vec<SlotAttempt>,
+    /// The files that all its attempts run with, from the first one on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceStatus>,
     /// When this attempt was placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,

@@ -61,6 +61,7 @@ pub struct Metrics {
     sessions: Family<Labels, Gauge>,
     events_dropped: Counter,
     store_bytes: Family<Labels, Counter>,
+    source_bytes: Counter,
     store_failures: Family<Labels, Counter>,
     stored_now: Family<Labels, Gauge>,
     unstored_runs: Family<Labels, Gauge>,
@@ -154,6 +155,13 @@ impl Default for Metrics {
                 "store_written",
                 "Written to the result store, by kind",
                 Family::default(),
+            ),
+            source_bytes: register_in(
+                r,
+                Unit::Bytes,
+                "source_sent",
+                "Files of Tasks that were sent to machines",
+                Counter::default(),
             ),
             store_failures: register(
                 r,
@@ -250,6 +258,11 @@ impl Metrics {
     /// Bytes went to the result store; `kind` is `log` or `result`.
     pub fn stored(&self, kind: &'static str, bytes: u64) {
         self.store_bytes.get_or_create(&by("kind", kind)).inc_by(bytes);
+    }
+
+    /// The files of a Task went to a machine.
+    pub fn source_sent(&self, bytes: u64) {
+        self.source_bytes.inc_by(bytes);
     }
 
     /// A call to the result store failed; `kind` is `full`, `quota`, `late` or `other`.

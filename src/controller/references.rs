@@ -1,6 +1,8 @@
 //! Reads Secrets and ConfigMaps that Tasks and Pools name. Their content is cached for some
 //! seconds, so that a thousand Tasks of one Secret do not read it a thousand times.
 
+mod sources;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Weak},
@@ -83,6 +85,7 @@ type CacheKey = (String, Kind, String);
 pub struct References {
     client: Client,
     recent: Mutex<HashMap<CacheKey, (Instant, Found)>>,
+    sources: sources::Recent,
     secrets: Shared<Vec<String>>,
     /// Shared by machines that are prepared with the same values.
     pub(crate) steps_env: Shared<BTreeMap<String, Value>>,
@@ -95,6 +98,7 @@ impl References {
         Self {
             client,
             recent: Mutex::default(),
+            sources: sources::Recent::default(),
             secrets: Shared::default(),
             steps_env: Shared::default(),
             masked: Shared::default(),
@@ -136,6 +140,7 @@ impl References {
         Ok(Resolved {
             env: sum.env,
             secrets: self.secrets.share(sum.secrets.into_iter().collect::<Vec<_>>()),
+            source: None,
         })
     }
 
@@ -276,6 +281,7 @@ mod tests {
         let resolved = Resolved {
             env: sum.env,
             secrets: Arc::new(sum.secrets.into_iter().collect()),
+            source: None,
         };
         assert_eq!(resolved.env, [("X_a".to_owned(), "canary".to_owned())].into());
         assert_eq!(*resolved.secrets, ["canary"]);

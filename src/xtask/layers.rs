@@ -38,6 +38,7 @@ const OURS: &[(&str, &[&str])] = &[
         &[
             "skyward-agent",
             "skyward-api",
+            "skyward-bundle",
             "skyward-core",
             "skyward-planner",
             "skyward-remote",

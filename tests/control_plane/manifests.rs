@@ -410,7 +410,37 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Task",
         "{pool: p, function: {}}",
-        "spec.function.source: Required value",
+        "a function needs exactly one of source (its text) and module",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {source: a, module: b}, source: {configMap: {name: c}}}",
+        "a function needs exactly one of source (its text) and module",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {module: train}}",
+        "name one in spec.source",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {module: exp/train.py}, source: {configMap: {name: c}}}",
+        "such as exp.train for the file exp/train.py",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {}}",
+        "source needs configMap",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {}}}",
+        "spec.source.configMap.name: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}}, workingDir: /data}",
+        "leave workingDir out, or source",
     ),
     (
         "Task",

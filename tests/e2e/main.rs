@@ -9,6 +9,7 @@
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
+//! - [`source`]: code of several files.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: orphans are found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
@@ -26,6 +27,7 @@ mod pools;
 mod results;
 mod samples;
 mod secrets;
+mod source;
 mod strangers;
 mod sweep;
 mod tasks;

@@ -14,7 +14,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
     runtime::reflector::ObjectRef,
 };
-use skyward_api::{Machine, Task, TaskStatus, shared::EnvFrom};
+use skyward_api::{Machine, Task, TaskStatus, shared::EnvFrom, task::Source};
 use skyward_core::clock;
 use skyward_planner::{
     base::key::Key,
@@ -41,7 +41,7 @@ use crate::{
     deadline::words,
     task::{
         collect::{self, AnyReader},
-        environment,
+        delivery, environment,
         housekeeping::Expiry,
         reclaim::Reclaim,
         told::{self, answered, weighed},
@@ -72,6 +72,7 @@ pub(crate) struct EffectRunner {
     writes: Semaphore,
     collects: Arc<Turns>,
     copies: Arc<Turns>,
+    deliveries: Arc<Turns>,
 }
 
 impl EffectRunner {
@@ -83,6 +84,7 @@ impl EffectRunner {
             writes: Semaphore::new(WRITES),
             collects: Turns::new(COLLECTS, EACH),
             copies: Turns::new(COPIES, EACH),
+            deliveries: delivery::turns(),
         })
     }
 
@@ -129,7 +131,9 @@ impl EffectRunner {
     /// Carries one effect out and sends its outcome.
     pub(crate) async fn carry_out(self: Arc<Self>, pool: Key, effect: Effect, event_tx: mpsc::Sender<Event>) {
         let event = match effect {
-            Effect::Resolve { uid, refs } => Event::Resolved(uid, self.resolve(&pool, &refs).await),
+            Effect::Resolve { uid, refs, source } => {
+                Event::Resolved(uid, self.resolve(&pool, &refs, source.as_ref()).await)
+            }
             Effect::Write {
                 uid,
                 name,
@@ -284,10 +288,19 @@ impl EffectRunner {
         }
     }
 
-    async fn resolve(&self, pool: &Key, refs: &[EnvFrom]) -> Result<Arc<Resolved>, Unresolved> {
+    async fn resolve(
+        &self,
+        pool: &Key,
+        refs: &[EnvFrom],
+        source: Option<&Source>,
+    ) -> Result<Arc<Resolved>, Unresolved> {
         let references = &self.context.references;
-        let resolved = references.resolve(&pool.namespace, refs, WAITING).await;
-        resolved.map(Arc::new)
+        let mut resolved = references.resolve(&pool.namespace, refs, WAITING).await?;
+        if let Some(source) = source {
+            let bundle = references.source(&pool.namespace, source).await?;
+            resolved.source = Some(bundle.digest.clone());
+        }
+        Ok(Arc::new(resolved))
     }
 
     async fn read(&self, pool: &Key, name: &str) -> Result<Option<Arc<Task>>, String> {
@@ -378,13 +391,16 @@ impl EffectRunner {
                 .chain(&task.spec.env_from)
                 .cloned()
                 .collect();
-            let resolved = self.resolve(pool, &refs).await;
+            let resolved = self.resolve(pool, &refs, None).await;
             resolved.map_err(StartError::References)?
         };
         let spec = environment::run_spec(order, &pool.namespace, &task, &resolved);
         let agent = self
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
+        if let Some(source) = &task.spec.source {
+            delivery::deliver(&self.deliveries, &self.context, pool, &agent, order, source).await?;
+        }
         let state = agent.start(spec).await.map_err(StartError::Agent)?;
         Ok(told::state(answered(&agent.account(), state)))
     }
@@ -395,7 +411,7 @@ impl EffectRunner {
         let resolved: Option<Arc<Resolved>> = match &order.resolved {
             Some(resolved) => Some(resolved.clone()),
             None if !holds_secrets => Some(Arc::default()),
-            None => self.resolve(pool, refs).await.ok(),
+            None => self.resolve(pool, refs, None).await.ok(),
         };
         let secrets = resolved.as_ref().map(|resolved| resolved.secrets.as_slice());
         let Context { store, metrics, .. } = &self.context;

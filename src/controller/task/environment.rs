@@ -47,7 +47,7 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         result_limit: RESULT_LIMIT,
         stdout: String::new(),
         stderr: String::new(),
-        bundle: String::new(),
+        bundle: order.source.clone().unwrap_or_default(),
     }
 }
 
@@ -69,8 +69,8 @@ fn work(task: &Task) -> Option<Work> {
     let function = spec.function.as_ref()?;
     let (args, kwargs) = arguments::written(task, function);
     Some(Work::Function(Function {
-        source: function.source.clone(),
-        module: String::new(),
+        source: function.source.clone().unwrap_or_default(),
+        module: function.module.clone().unwrap_or_default(),
         entrypoint: function.entrypoint.clone().unwrap_or_else(|| "main".to_owned()),
         args_json: args.to_string(),
         kwargs_json: kwargs.to_string(),
@@ -247,6 +247,7 @@ mod tests {
             grace: std::time::Duration::from_secs(30),
             task: None,
             resolved: None,
+            source: None,
         }
     }
 
@@ -289,6 +290,7 @@ mod tests {
             ]
             .into(),
             secrets: Arc::default(),
+            source: None,
         };
         let spec = run_spec(&order(1, 1), "n", &task, &resolved);
         for (name, value) in [
@@ -344,6 +346,26 @@ mod tests {
         assert_eq!(port(0, 1), port(1, 1));
         assert_ne!(port(0, 1), port(0, 2));
         assert!((FIRST_PORT..FIRST_PORT + PORTS).contains(&port(0, 77)));
+    }
+
+    #[test]
+    fn a_run_has_the_files_that_are_on_record_and_a_module_of_theirs() {
+        let task = task(
+            json!({ "pool": "p", "source": { "configMap": { "name": "code" } },
+            "function": { "module": "exp.train", "entrypoint": "run" } }),
+        );
+        let order = StartOrder {
+            source: Some("sha256:first".into()),
+            ..order(0, 2)
+        };
+        let spec = run_spec(&order, "n", &task, &Resolved::default());
+        assert_eq!(spec.bundle, "sha256:first");
+        match spec.work {
+            Some(Work::Function(function)) => {
+                assert_eq!((&*function.module, &*function.source), ("exp.train", ""));
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -8,7 +8,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
-    Task, TaskStatus, condition::reason, offer::OfferedAccelerator, shared::EnvFrom, task::RunResult,
+    Task, TaskStatus,
+    condition::reason,
+    offer::OfferedAccelerator,
+    shared::EnvFrom,
+    task::{RunResult, Source},
 };
 use skyward_core::session::{AgentError, MachineKey};
 
@@ -57,7 +61,8 @@ pub enum StartError {
     TaskGone,
     /// An object that the run needs could not be read now.
     NotNow(String),
-    /// A Secret or ConfigMap that the run needs is missing or too large; for the user.
+    /// A Secret or ConfigMap that the run needs is missing, too large or not what it was, or its machine
+    /// cannot take its files yet; for the user.
     References(Unresolved),
 }
 
@@ -236,6 +241,8 @@ pub enum Effect {
         uid: Uid,
         /// The references of the Pool, then the references of the Task.
         refs: Vec<EnvFrom>,
+        /// Where its files come from.
+        source: Option<Source>,
     },
     /// Write a Task's status, if nobody changed the object meanwhile.
     Write {
@@ -367,6 +374,8 @@ pub struct StartOrder {
     pub task: Option<Arc<Task>>,
     /// What was read from Secrets and ConfigMaps, if that was just done.
     pub resolved: Option<Arc<Resolved>>,
+    /// Digest of its files, as the Task's status has it.
+    pub source: Option<String>,
 }
 
 /// All that collecting a run needs.

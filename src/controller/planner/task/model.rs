@@ -14,7 +14,7 @@ use skyward_api::{
     labels,
     offer::OfferedAccelerator,
     shared::{EnvFrom, EnvVar},
-    task::Placement,
+    task::{Placement, Source},
 };
 use skyward_core::Usd;
 
@@ -104,6 +104,8 @@ pub struct Entry {
     pub mode: String,
     /// Secrets and ConfigMaps that it names.
     pub env_from: Vec<EnvFrom>,
+    /// Where its files come from.
+    pub source: Option<Source>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// How often it runs again after a machine was lost, where it says.
@@ -134,11 +136,17 @@ impl Entry {
             placement: spec.parsed_placement(),
             mode: spec.mode(),
             env_from: spec.env_from.clone(),
+            source: spec.source.clone(),
             grace: skyward_api::Duration::or(spec.termination_grace_period.as_ref(), GRACE),
             retries: spec.retries.as_ref().and_then(|retries| retries.on_interruption),
             ttl: spec.ttl_seconds_after_finished,
             status,
         })
+    }
+
+    /// Digest of the files that all its attempts run with, once the first one was placed.
+    pub fn recorded_source(&self) -> Option<&str> {
+        self.status.source.as_ref().map(|source| source.digest.as_str())
     }
 
     /// Its phase.

@@ -1,10 +1,10 @@
-//! The environment from the Secrets and ConfigMaps that a Task and its Pool name.
+//! What a Task takes from objects that it and its Pool name: the environment, and its files.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use skyward_api::condition::reason;
+use skyward_api::{condition::reason, task::Source};
 
-/// Environment read from Secrets and ConfigMaps.
+/// What was read from Secrets and ConfigMaps.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// The variables; a later reference overrides the variables of earlier ones.
@@ -12,6 +12,8 @@ pub struct Resolved {
     /// Values that came from Secrets, each once, to be masked where output is shown. Environments
     /// with the same values share one copy.
     pub secrets: Arc<Vec<String>>,
+    /// Digest of the Task's files, if it has a source.
+    pub source: Option<String>,
 }
 
 impl Resolved {
@@ -21,16 +23,18 @@ impl Resolved {
         Self {
             env: BTreeMap::new(),
             secrets: self.secrets.clone(),
+            source: None,
         }
     }
 }
 
 impl fmt::Debug for Resolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { env, secrets } = self;
+        let Self { env, secrets, source } = self;
         f.debug_struct("Resolved")
             .field("env", &env.len())
             .field("secrets", &secrets.len())
+            .field("source", source)
             .finish()
     }
 }
@@ -49,6 +53,54 @@ impl<T: Into<String>> From<T> for Unresolved {
         Self {
             reason: reason::REFERENCE_NOT_FOUND,
             message: message.into(),
+        }
+    }
+}
+
+/// Refuses files that are not those of the first attempt: all attempts and ranks of a Task have the same.
+pub fn unchanged(
+    source: Option<&Source>,
+    recorded: Option<&str>,
+    found: Option<&str>,
+) -> Result<(), Unresolved> {
+    let Some(recorded) = recorded.filter(|recorded| found != Some(*recorded)) else {
+        return Ok(());
+    };
+    let map = source.and_then(|source| source.config_map.as_ref());
+    let name = map.map_or("", |map| map.name.as_str());
+    let found = found.unwrap_or("none");
+    Err(Unresolved {
+        reason: reason::SOURCE_CHANGED,
+        message: format!(
+            "ConfigMap \"{name}\" has other content than at the first attempt of this Task ({recorded} then, {found} now), and all attempts of a Task run the same code; put that content back and the Task goes on by itself, or create another Task for the new one"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use skyward_api::task::ConfigMapSource;
+
+    use super::*;
+
+    #[test]
+    fn only_the_files_of_the_first_attempt_run_in_a_later_one() {
+        let source = Source {
+            config_map: Some(ConfigMapSource { name: "code".into() }),
+        };
+        for (recorded, found, goes_on) in [
+            (None, None, true),
+            (None, Some("sha256:a"), true),
+            (Some("sha256:a"), Some("sha256:a"), true),
+            (Some("sha256:a"), Some("sha256:b"), false),
+            (Some("sha256:a"), None, false),
+        ] {
+            let result = unchanged(Some(&source), recorded, found);
+            assert_eq!(result.is_ok(), goes_on, "{recorded:?} {found:?}");
+            if let Err(error) = result {
+                assert_eq!(error.reason, reason::SOURCE_CHANGED);
+                assert!(error.message.contains("ConfigMap \"code\""), "{}", error.message);
+            }
         }
     }
 }

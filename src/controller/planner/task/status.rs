@@ -45,6 +45,7 @@ impl Counts {
     fn apply(self, entry: &Entry) -> TaskStatus {
         TaskStatus {
             mode: entry.mode.clone(),
+            source: entry.status.source.clone(),
             attempt: self.attempt,
             restarts: self.attempt.saturating_sub(1),
             interruptions: self.interruptions,

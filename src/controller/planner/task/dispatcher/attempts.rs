@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use skyward_api::{
     Task, TaskPhase,
     condition::{self, reason},
+    task::SourceStatus,
 };
 
 use super::{
@@ -62,7 +63,10 @@ impl Dispatcher {
             attempt: number,
             ..task.counts
         };
-        let status = status::placed(&task.entry, counts, &places, &names, now);
+        let mut status = status::placed(&task.entry, counts, &places, &names, now);
+        if let Some(digest) = resolved.as_ref().and_then(|resolved| resolved.source.clone()) {
+            status.source = Some(SourceStatus { digest });
+        }
         task.stage = Stage::Placing(Attempt {
             number,
             places,

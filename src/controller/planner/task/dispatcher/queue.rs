@@ -159,7 +159,7 @@ fn read_references(
     let Stage::Waiting(waiting) = &mut task.stage else {
         return Readiness::Blocked;
     };
-    if pool.env_from.is_empty() && task.entry.env_from.is_empty() {
+    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && task.entry.source.is_none() {
         return Readiness::Ready;
     }
     let (read, holds) = match waiting.references {
@@ -183,6 +183,7 @@ fn read_references(
         effects.push(Effect::Resolve {
             uid: task.entry.uid.clone(),
             refs,
+            source: task.entry.source.clone(),
         });
     }
     if holds {

@@ -155,6 +155,7 @@ impl Dispatcher {
             grace: task.entry.grace,
             task: attempt.task.clone(),
             resolved: attempt.resolved.clone(),
+            source: task.entry.recorded_source().map(ToOwned::to_owned),
         };
         self.effects.push(Effect::Start(Box::new(order)));
     }

@@ -17,6 +17,7 @@ use super::*;
 use crate::task::{
     message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
     model::Entry,
+    references::Resolved,
     run::{Ending, Fact, Finished, Permit, RunState},
 };
 

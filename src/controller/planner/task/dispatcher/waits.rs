@@ -19,7 +19,7 @@ use crate::{
     events::{self, EventSpec},
     task::{
         model::{Entry, MachineView, PoolView, Uid},
-        references::{Resolved, Unresolved},
+        references::{Resolved, Unresolved, unchanged},
         run::Ending,
         status::{self, Why},
     },
@@ -51,7 +51,7 @@ impl Waiting {
     }
 }
 
-const KNOWN_WAITS: [&str; 11] = [
+const KNOWN_WAITS: [&str; 13] = [
     reason::NAMESPACE_NOT_SERVED,
     reason::WAITING_FOR_MACHINE,
     reason::POOL_NOT_FOUND,
@@ -60,18 +60,23 @@ const KNOWN_WAITS: [&str; 11] = [
     reason::RANK_OUT_OF_RANGE,
     reason::REFERENCE_NOT_FOUND,
     reason::REFERENCE_TOO_LARGE,
+    reason::SOURCE_REFUSED,
+    reason::SOURCE_CHANGED,
     reason::RETRYING,
     reason::SUSPENDED,
     reason::INVALID_SPEC,
 ];
 
-const KNOWN_TROUBLES: [&str; 6] = [
+const KNOWN_TROUBLES: [&str; 9] = [
     reason::RESULT_STORE_FULL,
     reason::STORE_QUOTA_EXCEEDED,
     reason::RESULT_STORE_UNAVAILABLE,
     reason::OUTPUT_NOT_READ,
     reason::REFERENCE_NOT_FOUND,
     reason::REFERENCE_TOO_LARGE,
+    reason::SOURCE_REFUSED,
+    reason::SOURCE_CHANGED,
+    reason::AGENT_OUTDATED,
 ];
 
 /// Whether the recorded count, if there is one, is far from the current one.
@@ -105,6 +110,15 @@ impl Dispatcher {
         let Stage::Waiting(waiting) = &mut task.stage else {
             return;
         };
+        let entry = &task.entry;
+        let result = result.and_then(|resolved| {
+            unchanged(
+                entry.source.as_ref(),
+                entry.recorded_source(),
+                resolved.source.as_deref(),
+            )?;
+            Ok(resolved)
+        });
         match result {
             Ok(resolved) => {
                 waiting.references = References::Read(resolved, now);

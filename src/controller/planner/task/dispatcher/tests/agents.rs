@@ -54,11 +54,16 @@ impl World {
         }
         self.write_down(&effect);
         match effect {
-            Effect::Resolve { uid, .. } => {
+            Effect::Resolve { uid, source, .. } => {
                 let result = if self.missing_references {
                     Err("Secret \"s\" is missing".into())
                 } else {
-                    Ok(Arc::default())
+                    let recorded = self.status(&uid).source.map(|source| source.digest);
+                    let now = self.content.map(ToOwned::to_owned).or(recorded);
+                    Ok(Arc::new(Resolved {
+                        source: source.map(|_| now.unwrap_or_default()),
+                        ..Resolved::default()
+                    }))
                 };
                 self.answers.push_back(Event::Resolved(uid, result));
             }
@@ -121,8 +126,10 @@ impl World {
                     run,
                     connection,
                     machine,
+                    source,
                     ..
                 } = *order;
+                self.started_with.push((run.uid.clone(), source));
                 let result = if before {
                     Err(lost())
                 } else if self.refuses_epoch(&machine) {

@@ -68,7 +68,11 @@ impl Chaos {
                         1 => json!("Head"),
                         _ => json!("One"),
                     };
-                    world.create(&format!("t{}", self.names), placement);
+                    let mut spec = json!({ "pool": "p", "command": ["true"], "placement": placement });
+                    if self.rng.random_bool(0.3) {
+                        spec["source"] = json!({ "configMap": { "name": "code" } });
+                    }
+                    world.create_with(&format!("t{}", self.names), spec);
                 }
             }
             97 | 98 => {
@@ -82,6 +86,11 @@ impl Chaos {
                 }
             }
             _ => {
+                world.content = Some(if self.rng.random_bool(0.5) {
+                    "sha256:first"
+                } else {
+                    "sha256:second"
+                });
                 let uids: Vec<Uid> = world.objects.keys().cloned().collect();
                 if !uids.is_empty() && self.rng.random_bool(0.3) {
                     let uid = uids[self.rng.random_range(0..uids.len())].clone();
@@ -112,6 +121,7 @@ pub(super) fn history(seed: u64, steps: u32) {
         }
     }
     world.show_views();
+    world.content = None;
     let uids: Vec<Uid> = world.objects.keys().cloned().collect();
     for uid in uids {
         world.edit(&uid, |task| task.spec.suspend = Some(false));
@@ -147,6 +157,16 @@ pub(super) fn history(seed: u64, steps: u32) {
         assert_eq!(
             condition::is_true(&status.conditions, condition::COMPLETE),
             phase == TaskPhase::Succeeded
+        );
+    }
+    let mut files = BTreeMap::new();
+    for (uid, source) in &world.started_with {
+        let first = files.entry(uid).or_insert(source);
+        assert_eq!(*first, source, "{uid} was started with two versions of its files");
+        let task = world.objects.get(uid);
+        assert!(
+            task.is_none_or(|task| task.spec.source.is_some() == source.is_some()),
+            "{uid}"
         );
     }
     for (place, machine) in &world.machines {

@@ -452,6 +452,54 @@ fn a_missing_secret_holds_only_its_own_task() {
 }
 
 #[test]
+fn every_attempt_has_the_files_of_the_first_one_whatever_became_of_its_source() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let spec = json!({ "pool": "p", "command": ["true"], "source": { "configMap": { "name": "code" } } });
+    let uid = world.create_with("t", spec);
+    world.quiet();
+    let first = || Some("sha256:first".to_owned());
+    let digest = |world: &World| world.status(&uid).source.map(|source| source.digest);
+    assert_eq!(
+        (world.status(&uid).phase, digest(&world)),
+        (Some(TaskPhase::Running), first())
+    );
+    world.content = Some("sha256:second");
+    let (place, _) = only_run(&world);
+    world.lose_machine(place);
+    world.quiet();
+    world.add_machine(0);
+    world.show_views();
+    world.pass(8);
+    for _ in 0..2 {
+        let status = world.status(&uid);
+        assert_eq!((status.reason.as_str(), status.attempt), ("SourceChanged", 1));
+        let scheduled = condition::find(&status.conditions, condition::SCHEDULED).unwrap();
+        assert!(
+            scheduled.message.contains("sha256:second now"),
+            "{}",
+            scheduled.message
+        );
+        // A new leader knows it from the record.
+        world.restart();
+        world.quiet();
+        world.pass(8);
+    }
+    world.content = Some("sha256:first");
+    world.pass(8);
+    assert_eq!((world.status(&uid).attempt, digest(&world)), (2, first()));
+    assert_eq!(
+        world.started_with,
+        [(uid.clone(), first()), (uid.clone(), first())]
+    );
+    world.calm();
+    assert_eq!(
+        (world.status(&uid).phase, digest(&world)),
+        (Some(TaskPhase::Succeeded), first())
+    );
+}
+
+#[test]
 fn a_rank_that_the_pool_never_has_is_said() {
     let mut world = World::new(1, 1);
     world.quiet();

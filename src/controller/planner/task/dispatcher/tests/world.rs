@@ -41,6 +41,10 @@ pub(super) struct World {
     /// Runs whose value was given up.
     pub(super) gave_up: Vec<RunId>,
     pub(super) missing_references: bool,
+    /// Digest of the files that every source has now; `None`: those that are on record.
+    pub(super) content: Option<&'static str>,
+    /// The files that runs were started with, in order.
+    pub(super) started_with: Vec<(Uid, Option<String>)>,
     /// Names of Tasks whose statuses the API server will never take.
     pub(super) invalid: BTreeSet<String>,
     /// Tell the history, to look into one.
@@ -98,6 +102,8 @@ impl World {
             withholds: false,
             gave_up: Vec::new(),
             missing_references: false,
+            content: Some("sha256:first"),
+            started_with: Vec::new(),
             invalid: BTreeSet::new(),
             told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),
             story: None,

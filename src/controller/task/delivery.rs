@@ -1,0 +1,109 @@
+//! Brings the files of a Task to the machine of a run, before the run starts there.
+
+use std::sync::Arc;
+
+use skyward_api::{condition::reason, task::Source};
+use skyward_planner::{
+    base::key::Key,
+    task::{
+        message::{StartError, StartOrder},
+        references::{Unresolved, unchanged},
+    },
+};
+use skyward_remote::{Agent, turns::Turns};
+
+use crate::context::Context;
+
+/// Machines that are sent files at once, over all Pools and in one namespace: each holds one part.
+const AT_ONCE: usize = 8;
+const EACH: usize = 3;
+
+pub(crate) fn turns() -> Arc<Turns> {
+    Turns::new(AT_ONCE, EACH)
+}
+
+/// The machine has the files of the order when this succeeds. Most machines have them from an earlier run.
+pub(crate) async fn deliver(
+    turns: &Arc<Turns>,
+    context: &Context,
+    pool: &Key,
+    agent: &Agent,
+    order: &StartOrder,
+    source: &Source,
+) -> Result<(), StartError> {
+    let digest = agrees(order, agent.takes_bundles()).map_err(StartError::References)?;
+    if agent.has_bundle(digest).await.map_err(StartError::Agent)? {
+        return Ok(());
+    }
+    let _turn = turns.wait(&pool.namespace, &pool.name).await;
+    let found = context.references.source(&pool.namespace, source).await;
+    let bundle = found.map_err(StartError::References)?;
+    unchanged(Some(source), Some(digest), Some(&bundle.digest)).map_err(StartError::References)?;
+    let put = agent.put_bundle(digest, &bundle.bytes).await;
+    put.map_err(StartError::Agent)?;
+    context.metrics.source_sent(bundle.bytes.len() as u64);
+    Ok(())
+}
+
+/// The digest that is on record, if the machine can take files.
+fn agrees(order: &StartOrder, takes_bundles: bool) -> Result<&str, Unresolved> {
+    let Some(digest) = &order.source else {
+        return Err(Unresolved {
+            reason: reason::SOURCE_REFUSED,
+            message: "the status of the Task does not say which files it runs with, as after a change by hand or a step back to an older version of the operator; delete the Task and create it again".to_owned(),
+        });
+    };
+    if !takes_bundles {
+        return Err(Unresolved {
+            reason: reason::AGENT_OUTDATED,
+            message: format!(
+                "the agent of machine \"{}\" is of an earlier version, which knows no source; it is replaced once the other runs there have ended, and the Task goes on by itself",
+                order.machine
+            ),
+        });
+    }
+    Ok(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skyward_planner::{
+        pool::resolved::ResolvedPool,
+        task::model::{PoolView, RunId},
+    };
+
+    use super::*;
+
+    #[test]
+    fn no_run_starts_without_the_files_that_are_on_record() {
+        let pool: skyward_api::Pool = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+            "metadata": { "name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "provider": "c" },
+        }))
+        .unwrap();
+        let order = |source: Option<&str>| StartOrder {
+            run: RunId::new(&"t".into(), 1, 0),
+            name: "t".into(),
+            machine: "p-0".into(),
+            connection: 1,
+            pool: Arc::new(PoolView::of(&pool, &ResolvedPool::of(&pool.spec)).unwrap()),
+            slot: 0,
+            accelerator: None,
+            peers: Vec::new(),
+            grace: std::time::Duration::ZERO,
+            task: None,
+            resolved: None,
+            source: source.map(ToOwned::to_owned),
+        };
+        let refusal = |source, takes| {
+            agrees(&order(source), takes)
+                .map(ToOwned::to_owned)
+                .map_err(|error| error.reason)
+        };
+        assert_eq!(refusal(Some("sha256:a"), true), Ok("sha256:a".to_owned()));
+        assert_eq!(refusal(Some("sha256:a"), false), Err(reason::AGENT_OUTDATED));
+        assert_eq!(refusal(None, true), Err(reason::SOURCE_REFUSED));
+    }
+}
