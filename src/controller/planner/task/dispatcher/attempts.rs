@@ -64,9 +64,10 @@ impl Dispatcher {
             ..task.counts
         };
         let mut status = status::placed(&task.entry, counts, &places, &names, now);
-        if let Some(digest) = resolved.as_ref().and_then(|resolved| resolved.source.clone()) {
-            status.source = Some(SourceStatus { digest });
-        }
+        // What is on record stays.
+        let source = resolved.as_ref().and_then(|resolved| resolved.source.clone());
+        let source = source.map(|digest| SourceStatus { digest });
+        status.source = status.source.take().or(source);
         task.stage = Stage::Placing(Attempt {
             number,
             places,
