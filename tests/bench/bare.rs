@@ -92,9 +92,12 @@ pub(crate) async fn chain(bench: &Bench, shapes: &Shapes, name: &str) -> anyhow:
         anyhow::bail!("the watch ended before the bare Task did")
     });
     let act = async {
-        let event = tokio::time::timeout(PATIENCE, news.try_next()).await??;
-        let Some(WatchEvent::Added(task)) = event else {
-            anyhow::bail!("the watch did not show the bare Task")
+        let task = loop {
+            match tokio::time::timeout(PATIENCE, news.try_next()).await?? {
+                Some(WatchEvent::Added(task)) => break task,
+                Some(WatchEvent::Bookmark(_)) => {}
+                other => anyhow::bail!("instead of the bare Task the watch showed {other:?}"),
+            }
         };
         let task = write(&tasks, &task, &shapes.placed).await?;
         anyhow::ensure!(Command::new("true").status().await?.success(), "`true` failed");
