@@ -27,9 +27,9 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    /// Runs a Task, and keeps what the watch showed of it.
-    pub(crate) async fn of_a_real_task(bench: &Bench) -> anyhow::Result<Self> {
-        let task = Bench::task("shapes", POOL, json!({"command": ["true"]}))?;
+    /// Runs a Task of that name, and keeps what the watch showed of it.
+    pub(crate) async fn of_a_real_task(bench: &Bench, name: &str) -> anyhow::Result<Self> {
+        let task = Bench::task(name, POOL, json!({"command": ["true"]}))?;
         let (_, history) = bench.run_task_with_history(&task).await?;
         let mut statuses = history.into_iter().filter_map(|task| task.status);
         let mut placed = statuses
