@@ -5,6 +5,7 @@
 //!
 //! - [`happenings`]: the timetable of a seed.
 //! - [`effects`]: carries it out, and undoes it.
+//! - [`components`]: the processes of the cluster, and their guard.
 //! - [`scene`]: what is seen of the cluster meanwhile.
 //! - [`work`]: the Tasks, and the collector of what they tell.
 //! - [`ledger`]: what must hold.
@@ -18,6 +19,7 @@
     reason = "the timetable and the figures are for the person who runs it"
 )]
 
+mod components;
 mod effects;
 mod happenings;
 mod ledger;
@@ -59,6 +61,7 @@ async fn whatever_happens_each_attempt_runs_once_and_nothing_stays() -> Result {
     let minutes = number("CHAOS_MINUTES").unwrap_or(0);
     let rounds = number("CHAOS_ROUNDS").unwrap_or(if minutes == 0 { 1 } else { u64::MAX });
     effects::undo_leftovers()?;
+    let _guard = components::guard();
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
     // The program has the cluster to itself: a story of an earlier one ended without its end.
@@ -250,6 +253,8 @@ impl Round {
             Outcome::Carried(machine, undo) => {
                 let name = machine.clone().unwrap_or_default();
                 let what = moment.what;
+                // For a comparison with the logs of the cluster.
+                println!("    {:.3}: {what} {name}", jiff::Timestamp::now());
                 with(&self.carried, |carried| carried.push(Carried { what, machine }));
                 if what == Happening::PodDeleted {
                     self.delete_pod(&name).await?;
