@@ -11,8 +11,8 @@
 //! - [`ledger`]: what must hold.
 //!
 //! `SKYWARD_SEED` is the seed of the first round, the next round has the next one. `CHAOS_ROUNDS` and
-//! `CHAOS_MINUTES` say how many rounds there are: one where both are left out. `CHAOS_CLOCK=1` allows
-//! steps of the clock.
+//! `CHAOS_MINUTES` say how many rounds there are: one where both are left out. With `CHAOS_TIMES=2` twice
+//! as much happens in each. `CHAOS_CLOCK=1` allows steps of the clock.
 
 #![expect(
     clippy::print_stdout,
@@ -55,6 +55,11 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// How many times more happens than usual.
+fn times() -> u64 {
+    number("CHAOS_TIMES").unwrap_or(1)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_each_attempt_runs_once_and_nothing_stays() -> Result {
     let first = number("SKYWARD_SEED").unwrap_or(1);
@@ -91,7 +96,10 @@ async fn whatever_happens_each_attempt_runs_once_and_nothing_stays() -> Result {
         }
         let since = Instant::now();
         let figures = round(&cluster, seed).await.with_context(|| {
-            format!("seed {seed} failed; again: make soak ONLY=chaos SEED={seed} ROUNDS=1")
+            let times = times();
+            format!(
+                "seed {seed} failed; again: CHAOS_TIMES={times} make soak ONLY=chaos SEED={seed} ROUNDS=1"
+            )
         })?;
         let shown: Vec<String> = figures
             .iter()
@@ -139,7 +147,7 @@ struct Round {
 }
 
 async fn round(cluster: &Cluster, seed: u64) -> Result<Figures> {
-    let timetable = happenings::timetable(seed);
+    let timetable = happenings::timetable(seed, times());
     println!("round with seed {seed}");
     for (part, moments) in [("work", &timetable.work), ("end", &timetable.end)] {
         for moment in moments {
