@@ -42,16 +42,19 @@ pub(crate) fn keep_away(name: &'static str) {
 
 /// Starts a component that was kept away, unless another happening keeps it away as well.
 pub(crate) fn bring_back(name: &'static str) -> Result {
-    let is_held = held(|held| {
+    let is_last = held(|held| held.iter().filter(|one| **one == name).count() <= 1);
+    let outcome = if is_last && pid(name).is_none() {
+        restart(name)
+    } else {
+        Ok(())
+    };
+    // Afterwards, or the guard would start the component as well.
+    held(|held| {
         if let Some(at) = held.iter().position(|one| *one == name) {
             held.remove(at);
         }
-        held.contains(&name)
     });
-    if is_held || pid(name).is_some() {
-        return Ok(());
-    }
-    restart(name)
+    outcome
 }
 
 fn state() -> Result<PathBuf> {
