@@ -295,7 +295,7 @@ units() {
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
-    cargo test --locked --workspace --test chaos -- happenings:: ledger::
+    cargo test --locked --workspace --test chaos -- tests::
   absent python python "python tests" ||
     stage python tools 10 "python tests" env -C python nice -n 10 python3 -m unittest discover
 }

@@ -28,6 +28,7 @@ mod work;
 
 use std::{
     collections::BTreeMap,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -138,6 +139,26 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) 
     }
 }
 
+/// The result store keeps a tenth of its volume for ends of runs and small values. Here the volume is the
+/// disk of this machine: on a fuller disk large values wait, and their Tasks do not end.
+fn ensure_room() -> Result {
+    let store =
+        std::env::var("SKYWARD_STORE_DIR").context("SKYWARD_STORE_DIR is not set; run `make soak`")?;
+    let output = effects::run(Command::new("df").args(["--output=pcent", &store]))?;
+    let used = used_percent(&String::from_utf8_lossy(&output.stdout));
+    let used = used.with_context(|| format!("df does not say how full the disk of {store} is"))?;
+    anyhow::ensure!(
+        used < 89,
+        "{used} % of the disk of {store} are used: above 90 % the result store takes no large values; make room"
+    );
+    Ok(())
+}
+
+/// What `df --output=pcent` prints: a headline, and then the percentage.
+fn used_percent(printed: &str) -> Option<u64> {
+    printed.lines().nth(1)?.trim().strip_suffix('%')?.parse().ok()
+}
+
 /// What the parts of a round share.
 struct Round {
     space: Space,
@@ -147,6 +168,7 @@ struct Round {
 }
 
 async fn round(cluster: &Cluster, seed: u64) -> Result<Figures> {
+    ensure_room()?;
     let timetable = happenings::timetable(seed, times());
     println!("round with seed {seed}");
     for (part, moments) in [("work", &timetable.work), ("end", &timetable.end)] {
@@ -357,4 +379,15 @@ fn figures(jobs: &[Job], marks: &[Mark], carried: &[Carried]) -> Figures {
         add(&format!("happenings: {what}"), 1);
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fullness_of_a_disk_is_read_from_the_second_line() {
+        assert_eq!(used_percent("Use%\n 91%\n"), Some(91));
+        assert_eq!(used_percent("Use%\n"), None);
+    }
 }
