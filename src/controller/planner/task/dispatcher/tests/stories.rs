@@ -200,6 +200,7 @@ fn a_machine_that_only_the_cache_lost_is_not_lost() {
     let views = Event::Views {
         pool: world.pool.clone().map(Arc::new),
         machines: Vec::new(),
+        others: Vec::new(),
     };
     world.tell(views);
     world.quiet();
@@ -401,6 +402,7 @@ fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
 fn a_wait_is_told_within_a_second_and_once() {
     let mut world = World::new(1, 1);
     world.pool = None;
+    world.others = vec!["numpy".to_owned(), "torch".to_owned()];
     world.machines.clear();
     world.show_views();
     world.quiet();
@@ -412,6 +414,8 @@ fn a_wait_is_told_within_a_second_and_once() {
     world.pass(20);
     assert_eq!(world.writes[&uid], 1);
     assert_eq!(world.status(&uid).reason, "PoolNotFound");
+    let said = find(&world.status(&uid).conditions, SCHEDULED).unwrap().message.clone();
+    assert!(said.contains("(there are: numpy, torch)"), "{said}");
     world.pool = Some(super::world::view(1, 1));
     world.pool.as_mut().unwrap().not_ready =
         Some(("NoAvailableProvider".into(), "nothing has 9 GPUs".into()));
