@@ -230,7 +230,9 @@ mod tests {
         // No key is required, as at AWS, whose own message has the remedy.
         let optional = &KEYS[2..];
         assert_eq!(said(CredentialsMissing, "none", None, optional), "none");
-        assert!(said(CredentialsMissing, "none", Some("keys"), optional).contains("may have the keys SESSION;"));
+        assert!(
+            said(CredentialsMissing, "none", Some("keys"), optional).contains("may have the keys SESSION;")
+        );
         assert!(said(Credentials, "no", None, KEYS).ends_with("these are the operator's own"));
         // Pods need no credentials, and other problems are not about them.
         assert_eq!(

@@ -1,5 +1,7 @@
 //! One story each, without chance.
 
+use skyward_api::condition;
+
 use super::{world::World, *};
 
 fn only_run(world: &World) -> (SlotAttempt, RunId) {
@@ -414,7 +416,10 @@ fn a_wait_is_told_within_a_second_and_once() {
     world.pass(20);
     assert_eq!(world.writes[&uid], 1);
     assert_eq!(world.status(&uid).reason, "PoolNotFound");
-    let said = find(&world.status(&uid).conditions, SCHEDULED).unwrap().message.clone();
+    let conditions = world.status(&uid).conditions;
+    let said = &condition::find(&conditions, condition::SCHEDULED)
+        .unwrap()
+        .message;
     assert!(said.contains("(there are: numpy, torch)"), "{said}");
     world.pool = Some(super::world::view(1, 1));
     world.pool.as_mut().unwrap().not_ready =
