@@ -387,16 +387,12 @@ fn status(
         None => conditions(observed, memory, &old),
     };
     conditions.extend(observed.verdict.condition.clone());
-    let (type_, self_stop, host_keys) = match &observed.capabilities {
-        Some(known) => (
-            known.kind.to_owned(),
-            Some(known.self_stop),
-            Some(known.host_keys),
-        ),
-        None => {
-            let named = provider.spec.account().map(|(kind, _)| kind.to_owned());
-            (named.unwrap_or(old.type_.clone()), old.self_stop, old.host_keys)
-        }
+    let (type_, self_stop, host_keys) = if let Some(known) = &observed.capabilities {
+        let (stop, keys) = (known.self_stop, known.host_keys);
+        (known.kind.to_owned(), Some(stop), Some(keys))
+    } else {
+        let named = provider.spec.account().map(|(kind, _)| kind.to_owned());
+        (named.unwrap_or(old.type_.clone()), old.self_stop, old.host_keys)
     };
     ProviderStatus {
         type_,
