@@ -221,10 +221,14 @@ impl Dispatcher {
             );
         }
         let Some(pool) = self.pool.as_deref() else {
+            let others = match self.others.as_slice() {
+                [] => "no other Pool is there".to_owned(),
+                names => format!("there are: {}", names.join(", ")),
+            };
             return Why::new(
                 reason::POOL_NOT_FOUND,
                 format!(
-                    "there is no Pool \"{name}\" in namespace \"{}\"; the Task starts when there is",
+                    "there is no Pool \"{name}\" in namespace \"{}\" ({others}); the Task starts when there is",
                     self.key.namespace
                 ),
             );
