@@ -113,14 +113,7 @@ fn an_attacker_shows_a_key_of_its_own_lets_in_and_answers_what_it_was_told_to() 
         assert!(is_right(&answer), "{intruder:?}: {answer:?}");
         assert_eq!(attacker.answers("echo $((6 * 7))"), b"42\n", "{intruder:?}");
         let scan = Command::new("ssh-keyscan")
-            .args([
-                "-q",
-                "-t",
-                "ed25519",
-                "-p",
-                &attacker.port.to_string(),
-                "127.0.0.1",
-            ])
+            .args(["-t", "ed25519", "-p", &attacker.port.to_string(), "127.0.0.1"])
             .output();
         let shown = String::from_utf8(scan.unwrap().stdout).unwrap();
         let own = fs::read_to_string(attacker.folder.join("own/host_key.pub")).unwrap();
