@@ -297,7 +297,7 @@ units() {
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
-    cargo test --locked --workspace --test chaos -- happenings:: ledger::
+    cargo test --locked --workspace --test chaos -- tests::
   absent python python "python tests" ||
     stage python tools 20 "python tests" nice -n 10 hack/python.sh test
 }

@@ -269,7 +269,7 @@ impl Actor {
             .is_some_and(|(seen, machines)| *seen == pool && *machines == views);
         if !same {
             self.seen = Some((pool.clone(), views.clone()));
-            let others = pool.is_none().then(|| self.others()).unwrap_or_default();
+            let others = if pool.is_none() { self.others() } else { Vec::new() };
             self.dispatcher.on(
                 Event::Views {
                     pool,
