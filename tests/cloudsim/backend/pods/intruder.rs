@@ -99,9 +99,12 @@ impl Attacker {
     }
 }
 
+/// Whether an answer is what was told.
+type IsRight = fn(&[u8]) -> bool;
+
 #[test]
 fn an_attacker_shows_a_key_of_its_own_lets_in_and_answers_what_it_was_told_to() {
-    let told: [(Intruder, fn(&[u8]) -> bool); 4] = [
+    let told: [(Intruder, IsRight); 4] = [
         (Intruder::Copied, |answer| answer == b"proof of the machine\n"),
         (Intruder::Garbage, |answer| answer.len() == 64),
         (Intruder::Nothing, <[u8]>::is_empty),
