@@ -27,7 +27,7 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    /// Runs a Task of that name, and keeps what the watch showed of it.
+    /// Runs a real Task called `name`, and keeps the two statuses that the watch showed.
     pub(crate) async fn of_a_real_task(bench: &Bench, name: &str) -> anyhow::Result<Self> {
         let task = Bench::task(name, POOL, json!({"command": ["true"]}))?;
         let (_, history) = bench.run_task_with_history(&task).await?;

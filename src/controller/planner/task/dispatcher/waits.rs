@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use jiff::Timestamp;
 use skyward_api::{
     TaskPhase,
-    condition::{self, reason},
+    condition::{self, cut, reason},
     task::Placement,
 };
 
@@ -50,6 +50,9 @@ impl Waiting {
         }
     }
 }
+
+/// Longest list of names of other Pools in a message, in bytes: thousands of Tasks may wait for one Pool.
+const OTHERS: usize = 300;
 
 const KNOWN_WAITS: [&str; 11] = [
     reason::NAMESPACE_NOT_SERVED,
@@ -223,7 +226,7 @@ impl Dispatcher {
         let Some(pool) = self.pool.as_deref() else {
             let others = match self.others.as_slice() {
                 [] => "no other Pool is there".to_owned(),
-                names => format!("there are: {}", names.join(", ")),
+                names => format!("there are: {}", cut(&names.join(", "), OTHERS)),
             };
             return Why::new(
                 reason::POOL_NOT_FOUND,
