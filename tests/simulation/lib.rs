@@ -17,6 +17,7 @@
 
 mod calls;
 mod campaign;
+mod canary;
 mod client;
 mod cloud;
 mod happenings;

@@ -65,6 +65,8 @@ pub(crate) struct Truth {
     pub(crate) fault: Option<(u64, Luck)>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
+    /// Tokens of host keys that came with orders.
+    pub(crate) tokens: BTreeSet<String>,
     /// UIDs of records that somebody removed by force, or that a restore forgot.
     pub(crate) torn: BTreeSet<String>,
     /// Machines whose records are gone, with the costs in these.
@@ -103,6 +105,7 @@ impl World {
                 former: BTreeSet::new(),
                 fault: None,
                 calls: 0,
+                tokens: BTreeSet::new(),
                 torn: BTreeSet::new(),
                 settled: Vec::new(),
                 watched,
