@@ -1,6 +1,5 @@
 //! What goes in comes out; everything else is refused.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
 

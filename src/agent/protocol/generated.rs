@@ -117,7 +117,6 @@ pub struct RunSpec {
     #[prost(string, tag = "16")]
     pub stderr: ::prost::alloc::string::String,
     /// digest of the bundle whose files lie in the working directory; "" = none.
-    /// UNAVAILABLE in answer to Start: it is not here, and must be put first
     #[prost(string, tag = "17")]
     pub bundle: ::prost::alloc::string::String,
     #[prost(oneof = "run_spec::Work", tags = "4, 5, 6")]
