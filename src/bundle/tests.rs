@@ -1,6 +1,5 @@
 //! What goes in comes out; everything else is refused.
 
-
 use std::collections::BTreeMap;
 
 use proptest::{collection::btree_map, prelude::*};
