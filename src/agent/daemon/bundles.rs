@@ -210,7 +210,9 @@ impl Bundles {
             if lacks(held).is_none() {
                 break;
             }
-            let is_recent = now.duration_since(used).is_ok_and(|idle| idle < IN_USE);
+            // A clock that was set back must not keep a bundle for ever, nor take one that just came.
+            let idle = now.duration_since(used).unwrap_or_else(|ahead| ahead.duration());
+            let is_recent = idle < IN_USE;
             let is_wanted = path
                 .file_stem()
                 .and_then(|name| name.to_str())
