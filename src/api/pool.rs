@@ -420,6 +420,10 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency: Option<u32>,
+    /// What each of these Tasks sees of the accelerators of its machine. Default `Divide`. A change takes effect at
+    /// once, for Tasks that start after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Devices>,
     /// User that Tasks run as. Default `skyward`, an unprivileged user that bootstrap
     /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
     /// ordinary user. A change replaces machines when idle.
@@ -427,6 +431,18 @@ pub struct Worker {
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]{0,31}$", "worker.user must be the name of a Linux user, such as skyward or root"))]
     pub user: Option<String>,
+}
+
+/// What a Task sees of the accelerators of a machine that it shares with other Tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
+pub enum Devices {
+    /// Its share: the accelerators are divided among as many Tasks as `concurrency` says. Where there are more Tasks
+    /// than accelerators, each Task has one of them, in turn.
+    #[default]
+    Divide,
+    /// All of them.
+    Share,
 }
 
 /// What is kept of the output of runs.

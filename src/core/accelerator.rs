@@ -7,10 +7,12 @@
 
 pub mod mig;
 pub mod models;
+mod visible;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 pub use models::{MODELS, Model};
+pub use visible::{Visible, visible};
 use serde::{Deserialize, Serialize};
 
 /// How an accelerator is built into its machine.

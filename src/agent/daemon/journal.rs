@@ -94,6 +94,9 @@ pub(crate) struct Accepted {
     pub(crate) spec: Option<RunSpec>,
     #[prost(string, tag = "3")]
     pub(crate) boot_id: String,
+    /// Its place on the machine, where places have numbers.
+    #[prost(uint32, optional, tag = "4")]
+    pub(crate) place: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]

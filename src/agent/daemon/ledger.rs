@@ -57,6 +57,8 @@ pub(crate) struct Run {
     pub(crate) spec: Option<RunSpec>,
     /// The boot in which it was accepted.
     pub(crate) boot_id: String,
+    /// Its place on the machine, where places have numbers.
+    pub(crate) place: Option<u32>,
     pub(crate) started: Option<(u64, Started)>,
     pub(crate) finished: Option<(u64, Finished)>,
 }
@@ -138,12 +140,14 @@ impl State {
                 run_id,
                 spec,
                 boot_id,
+                place,
             })) => {
                 self.runs.insert(
                     run_id,
                     Run {
                         spec,
                         boot_id,
+                        place,
                         started: None,
                         finished: None,
                     },
@@ -201,6 +205,7 @@ impl State {
                 run_id: run_id.clone(),
                 spec: run.spec.clone(),
                 boot_id,
+                place: run.place,
             };
             entries.push(Entry::new(0, Event::Accepted(accepted)));
             if let Some((seq, started)) = run.started {
@@ -212,6 +217,12 @@ impl State {
             }
         }
         entries
+    }
+
+    /// Places of runs that have not ended.
+    fn taken_places(&self) -> BTreeSet<u32> {
+        let unfinished = self.runs.values().filter(|run| run.finished.is_none());
+        unfinished.filter_map(|run| run.place).collect()
     }
 
     fn counts(&self) -> Counts {
@@ -354,6 +365,8 @@ impl Ledger {
             run_id,
             spec: Some(spec),
             boot_id,
+            // The writer knows which are free.
+            place: None,
         };
         self.write(Event::Accepted(accepted), true).await
     }
@@ -518,16 +531,29 @@ impl Writer {
             let state = self.shared.state.lock();
             let mut next_seq = state.next_seq;
             let mut accepted = BTreeSet::new();
-            for write in batch {
-                let is_fact = match &write.event {
+            let mut taken = state.taken_places();
+            for mut write in batch {
+                let is_fact = match &mut write.event {
                     Event::Accepted(run) => {
                         if state.runs.contains_key(&run.run_id) || !accepted.insert(run.run_id.clone()) {
                             waiting.push((write.done, Written::Before));
                             continue;
                         }
+                        if let Some(spec) = run.spec.as_mut().filter(|spec| spec.places > 0) {
+                            spec.place = (0..).find(|place| !taken.contains(place)).unwrap_or_default();
+                            run.place = Some(spec.place);
+                            taken.insert(spec.place);
+                        }
                         false
                     }
-                    Event::Started(_) | Event::Finished(_) => true,
+                    Event::Finished(run) => {
+                        let ended = state.runs.get(&run.run_id);
+                        if let Some(place) = ended.and_then(|run| run.place) {
+                            taken.remove(&place);
+                        }
+                        true
+                    }
+                    Event::Started(_) => true,
                     Event::Opened(_) | Event::Epoch(_) | Event::Commander(_) | Event::Forgotten(_) => false,
                 };
                 let seq = if is_fact { next_seq } else { 0 };

@@ -7,11 +7,13 @@ use serde_json::json;
 use skyward_api::{
     Task,
     duration::Duration,
+    pool,
     shared::{EnvVar, Size},
     task::Interpreter,
 };
+use skyward_core::accelerator::{self, Visible};
 use skyward_planner::task::{message::StartOrder, references::Resolved};
-use skyward_remote::protocol::{Command, Function, RunSpec, Script, run_spec::Work};
+use skyward_remote::protocol::{Command, Devices, Function, RunSpec, Script, run_spec::Work};
 
 use crate::task::arguments;
 
@@ -53,7 +55,26 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         bundle: order.source.clone().unwrap_or_default(),
         stdout: stream(stdout),
         stderr: stream(stderr),
+        places: order.pool.concurrency,
+        // The agent numbers its places.
+        place: 0,
+        devices: devices(order),
     }
+}
+
+/// The accelerators that the places of the machine divide among them.
+fn devices(order: &StartOrder) -> Option<Devices> {
+    if order.pool.concurrency == 1 || order.pool.devices == pool::Devices::Share {
+        return None;
+    }
+    let accelerator = order.accelerator.as_ref()?;
+    let Visible { variable, each } = accelerator::visible(&accelerator.name)?;
+    // A part of an accelerator is not divided.
+    let count = (accelerator.count.number() as u32).saturating_mul(each);
+    (count > 0).then(|| Devices {
+        variable: variable.to_owned(),
+        count,
+    })
 }
 
 fn work(task: &Task) -> Option<Work> {
@@ -165,9 +186,7 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
     let trainium = |name: &str| name.to_ascii_lowercase().starts_with("trainium");
     json!({
         "node": place.rank,
-        "worker": 0,
         "total_nodes": place.total,
-        "workers_per_node": 1,
         "accelerators": number(count),
         "total_accelerators": number(total),
         "head_addr": place.head,
@@ -182,8 +201,6 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
             "is_trainium": trainium(&accelerator.name),
         })),
         "network": { "interface": null, "bandwidth_gbps": null },
-        "global_worker_index": place.rank,
-        "total_workers": place.total,
         "is_head": place.rank == 0,
         "hostname": null,
         "slot": order.slot,
@@ -380,6 +397,30 @@ mod tests {
                 let (stdout, stderr) = streams(output.clone(), rank);
                 assert_eq!((&*stdout, &*stderr), expected, "{output} of rank {rank}");
             }
+        }
+    }
+
+    #[test]
+    fn the_accelerators_of_a_machine_are_divided_among_its_places_unless_the_pool_shares_them() {
+        let plain = task(json!({ "pool": "p", "command": ["true"] }));
+        let h100 = json!({ "name": "H100", "count": 8 });
+        for (concurrency, devices, accelerator, expected) in [
+            (4, pool::Devices::Divide, h100.clone(), Some(("CUDA_VISIBLE_DEVICES", 8))),
+            (4, pool::Devices::Share, h100.clone(), None),
+            (1, pool::Devices::Divide, h100, None),
+            (4, pool::Devices::Divide, json!({ "name": "Trainium1", "count": 16 }), Some(("NEURON_RT_VISIBLE_CORES", 32))),
+            (4, pool::Devices::Divide, json!({ "name": "H100", "count": 0.5 }), None),
+            (4, pool::Devices::Divide, json!({ "name": "TPUv4", "count": 4 }), None),
+            (4, pool::Devices::Divide, json!(null), None),
+        ] {
+            let mut order = order(0, 1);
+            let mut view = PoolView::clone(&order.pool);
+            (view.concurrency, view.devices) = (concurrency, devices);
+            order.pool = Arc::new(view);
+            order.accelerator = serde_json::from_value(accelerator.clone()).unwrap();
+            let spec = run_spec(&order, "n", &plain, &Resolved::default());
+            let found = spec.devices.as_ref().map(|found| (&*found.variable, found.count));
+            assert_eq!((spec.places, found), (concurrency, expected), "{devices:?} of {accelerator}");
         }
     }
 

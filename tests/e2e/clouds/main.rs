@@ -2,6 +2,7 @@
 //! is sent to the simulators here. Machines are Pods with OpenSSH.
 //!
 //! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
+//! - [`devices`]: accelerators that several Tasks of one machine divide.
 //! - [`host_keys`]: proved by machines, and refused where an attacker answers for a machine.
 //! - [`kills`]: the controller is killed between each kind of effect and its record.
 //! - [`money`]: budgets, limits of a month, settings that may be overridden.
@@ -9,6 +10,7 @@
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
 
+mod devices;
 mod host_keys;
 mod kills;
 mod life;

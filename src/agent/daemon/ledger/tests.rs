@@ -156,3 +156,40 @@ async fn a_run_that_has_not_ended_is_not_forgotten() {
     assert!(ledger.forget(vec!["a".into()]).await.unwrap().is_empty());
     assert_eq!(ledger.unfinished(), ["a"]);
 }
+
+#[tokio::test]
+async fn each_run_has_the_lowest_place_that_no_other_run_has_also_after_opening_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let numbered = |run_id: &str| RunSpec {
+        places: 2,
+        // What somebody else says of it does not count.
+        place: 9,
+        ..spec(run_id)
+    };
+    let place = |ledger: &Ledger, run_id: &str| {
+        let run = ledger.run(run_id).unwrap();
+        if let Some(spec) = &run.spec {
+            assert_eq!(run.place.unwrap_or(9), spec.place);
+        }
+        run.place
+    };
+    let ledger = open(folder.path(), "b");
+    let accepts = ["a", "b", "c"].map(|run_id| ledger.accept(numbered(run_id)));
+    futures::future::join_all(accepts).await;
+    ledger.accept(spec("unnumbered")).await.unwrap();
+    let mut places = ["a", "b", "c"].map(|run_id| place(&ledger, run_id).unwrap());
+    places.sort_unstable();
+    // The third is more than there is room for, as while a Pool's concurrency shrinks.
+    assert_eq!((places, place(&ledger, "unnumbered")), ([0, 1, 2], None));
+    let of = |number| ["a", "b", "c"].into_iter().find(|run_id| place(&ledger, run_id) == Some(number));
+    let (first, second) = (of(0).unwrap(), of(1).unwrap());
+    ledger.started(second, Started::default()).await.unwrap();
+    ledger.finished(first, exited(0)).await.unwrap();
+    drop(ledger);
+    let ledger = open(folder.path(), "b");
+    assert_eq!(place(&ledger, second), Some(1));
+    for (run_id, expected) in [("d", 0), ("e", 3)] {
+        ledger.accept(numbered(run_id)).await.unwrap();
+        assert_eq!(place(&ledger, run_id), Some(expected));
+    }
+}

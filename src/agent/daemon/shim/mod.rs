@@ -9,6 +9,7 @@
 //! to the file `exit`; the end of the connection tells the daemon to look there.
 
 mod output;
+mod places;
 mod prepare;
 mod signals;
 mod sources;

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     super::{exec, files, home::Home, processes::RUN_VARIABLE, users},
-    RunFolder,
+    RunFolder, places,
     sources::{Sources, make_working_directory},
     unpack::unpack,
     verdict::{Outcome, result_limit},
@@ -283,11 +283,12 @@ fn environment(
     };
     environment.insert("PYTHONPATH".into(), python_path);
     environment.insert(RUN_VARIABLE.into(), text(folder.path()));
-    if spec.instance_info.len() > LONGEST_INFO {
-        let file = sources.write("instance_info.json", spec.instance_info.as_bytes())?;
+    let instance_info = places::number(spec, &mut environment);
+    if instance_info.len() > LONGEST_INFO {
+        let file = sources.write("instance_info.json", instance_info.as_bytes())?;
         environment.insert("SKYWARD_INSTANCE_INFO_FILE".into(), text(&file));
-    } else if !spec.instance_info.is_empty() {
-        environment.insert("SKYWARD_INSTANCE_INFO".into(), spec.instance_info.clone());
+    } else if !instance_info.is_empty() {
+        environment.insert("SKYWARD_INSTANCE_INFO".into(), instance_info);
     }
     for (name, value) in &environment {
         if name.is_empty() || name.contains(['=', '\0']) {

@@ -8,7 +8,7 @@ use kube_core::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
 use skyward_api::{
     Duration as Lasting, Pool,
-    pool::{PoolSpec, Selection},
+    pool::{Devices, PoolSpec, Selection},
 };
 
 use super::choice::{ResolvedCandidate, candidates};
@@ -44,6 +44,8 @@ pub struct ResolvedPool {
     pub ssh_retry_interval: Duration,
     /// Runs of one machine at the same time; at least one.
     pub concurrency: u32,
+    /// What each of them sees of the machine's accelerators.
+    pub devices: Devices,
     /// How often a Task that does not say runs again after a machine was lost.
     pub retries: u32,
     /// User that runs are started as.
@@ -108,6 +110,7 @@ impl ResolvedPool {
             timeouts: Timeouts::of(spec),
             ssh_retry_interval: Lasting::or(spec.ssh_retry_interval.as_ref(), SSH_RETRY_INTERVAL),
             concurrency: worker.and_then(|worker| worker.concurrency).unwrap_or(1).max(1),
+            devices: worker.and_then(|worker| worker.devices).unwrap_or_default(),
             retries: retries.unwrap_or(RETRIES),
             worker_user: worker
                 .and_then(|worker| worker.user.clone())
@@ -198,6 +201,7 @@ mod tests {
         assert_eq!(resolved.timeouts, Timeouts::default());
         assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(5));
         assert_eq!((resolved.concurrency, resolved.retries), (1, 3));
+        assert_eq!(resolved.devices, Devices::Divide);
         assert_eq!(resolved.worker_user, "skyward");
     }
 
@@ -207,7 +211,7 @@ mod tests {
             "provider": "a",
             "timeouts": { "provision": "1m", "ssh": "2m", "bootstrap": "3m", "shutdown": "4m" },
             "orphanTimeout": "5m", "sshRetryInterval": "6s", "retries": { "onInterruption": 0 },
-            "worker": { "concurrency": 7, "user": "root" },
+            "worker": { "concurrency": 7, "devices": "Share", "user": "root" },
         });
         let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
         let expected = Timeouts {
@@ -220,6 +224,7 @@ mod tests {
         assert_eq!(resolved.timeouts, expected);
         assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(6));
         assert_eq!((resolved.concurrency, resolved.retries), (7, 0));
+        assert_eq!(resolved.devices, Devices::Share);
         assert_eq!(resolved.worker_user, "root");
     }
 

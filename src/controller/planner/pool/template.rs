@@ -158,7 +158,7 @@ mod tests {
             "disk": "11Gi",
             "architecture": "arm64",
             "image": { "python": "3.12" },
-            "worker": { "concurrency": 9, "user": "root" },
+            "worker": { "concurrency": 9, "devices": "Share", "user": "root" },
             "shmSize": "2Gi",
             "logs": { "limit": "1Mi" },
             "timeouts": { "provision": "7m" },
@@ -219,11 +219,12 @@ mod tests {
                             .contains("`concurrency` takes effect at once")
                     );
                     check(&["worker", "user"], &inner["user"], &values["worker"]["user"]);
+                    check(&["worker", "devices"], &inner["devices"], &values["worker"]["devices"]);
                     let many = spec_with(&["worker", "concurrency"], &values["worker"]["concurrency"]);
                     assert_eq!(template_hashes(&many), base);
                     assert_eq!(
                         inner.as_object().unwrap().len(),
-                        2,
+                        3,
                         "a new field of worker: say what it does"
                     );
                 }

@@ -13,6 +13,7 @@ use skyward_api::{
     condition::{self, reason},
     labels,
     offer::OfferedAccelerator,
+    pool::Devices,
     shared::{EnvFrom, EnvVar},
     task::{Placement, Source},
 };
@@ -183,6 +184,8 @@ pub struct PoolView {
     pub min: u32,
     /// Runs of one machine at the same time.
     pub concurrency: u32,
+    /// What each of them sees of the machine's accelerators.
+    pub devices: Devices,
     /// The grace of its Tasks when it is deleted.
     pub shutdown: Duration,
     /// How often a Task runs again after a machine was lost, where it does not say.
@@ -216,6 +219,7 @@ impl PoolView {
             desired: spec.nodes.desired,
             min: resolved.least(spec.nodes.desired).max(1),
             concurrency: resolved.concurrency,
+            devices: resolved.devices,
             shutdown: resolved.timeouts.shutdown,
             retries: resolved.retries,
             log_limit: spec.log_limit(),
