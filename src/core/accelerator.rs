@@ -12,8 +12,8 @@ mod visible;
 use std::{collections::BTreeMap, sync::LazyLock};
 
 pub use models::{MODELS, Model};
-pub use visible::{Visible, visible};
 use serde::{Deserialize, Serialize};
+pub use visible::{Visible, visible};
 
 /// How an accelerator is built into its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

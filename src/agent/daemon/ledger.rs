@@ -540,7 +540,9 @@ impl Writer {
                             continue;
                         }
                         if let Some(spec) = run.spec.as_mut().filter(|spec| spec.places > 0) {
-                            spec.place = (0..).find(|place| !taken.contains(place)).unwrap_or_default();
+                            spec.place = (0..u32::MAX)
+                                .find(|place| !taken.contains(place))
+                                .unwrap_or_default();
                             run.place = Some(spec.place);
                             taken.insert(spec.place);
                         }

@@ -119,6 +119,17 @@ pub struct RunSpec {
     /// digest of the bundle whose files lie in the working directory; "" = none.
     #[prost(string, tag = "17")]
     pub bundle: ::prost::alloc::string::String,
+    /// UNAVAILABLE in answer to Start: it is not here, and must be put first
+    ///
+    /// runs that the machine has at the same time; 0 = their places have no numbers
+    #[prost(uint32, tag = "18")]
+    pub places: u32,
+    /// the agent's answer to it: the lowest number that no other run has
+    #[prost(uint32, tag = "19")]
+    pub place: u32,
+    /// accelerators that the places divide among them; absent = each run sees all
+    #[prost(message, optional, tag = "20")]
+    pub devices: ::core::option::Option<Devices>,
     #[prost(oneof = "run_spec::Work", tags = "4, 5, 6")]
     pub work: ::core::option::Option<run_spec::Work>,
 }
@@ -134,6 +145,15 @@ pub mod run_spec {
         #[prost(message, tag = "6")]
         Function(super::Function),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Devices {
+    /// the environment variable by which a program sees some of them only
+    #[prost(string, tag = "1")]
+    pub variable: ::prost::alloc::string::String,
+    /// of the machine, numbered from 0
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Command {

@@ -405,12 +405,32 @@ mod tests {
         let plain = task(json!({ "pool": "p", "command": ["true"] }));
         let h100 = json!({ "name": "H100", "count": 8 });
         for (concurrency, devices, accelerator, expected) in [
-            (4, pool::Devices::Divide, h100.clone(), Some(("CUDA_VISIBLE_DEVICES", 8))),
+            (
+                4,
+                pool::Devices::Divide,
+                h100.clone(),
+                Some(("CUDA_VISIBLE_DEVICES", 8)),
+            ),
             (4, pool::Devices::Share, h100.clone(), None),
             (1, pool::Devices::Divide, h100, None),
-            (4, pool::Devices::Divide, json!({ "name": "Trainium1", "count": 16 }), Some(("NEURON_RT_VISIBLE_CORES", 32))),
-            (4, pool::Devices::Divide, json!({ "name": "H100", "count": 0.5 }), None),
-            (4, pool::Devices::Divide, json!({ "name": "TPUv4", "count": 4 }), None),
+            (
+                4,
+                pool::Devices::Divide,
+                json!({ "name": "Trainium1", "count": 16 }),
+                Some(("NEURON_RT_VISIBLE_CORES", 32)),
+            ),
+            (
+                4,
+                pool::Devices::Divide,
+                json!({ "name": "H100", "count": 0.5 }),
+                None,
+            ),
+            (
+                4,
+                pool::Devices::Divide,
+                json!({ "name": "TPUv4", "count": 4 }),
+                None,
+            ),
             (4, pool::Devices::Divide, json!(null), None),
         ] {
             let mut order = order(0, 1);
@@ -420,7 +440,11 @@ mod tests {
             order.accelerator = serde_json::from_value(accelerator.clone()).unwrap();
             let spec = run_spec(&order, "n", &plain, &Resolved::default());
             let found = spec.devices.as_ref().map(|found| (&*found.variable, found.count));
-            assert_eq!((spec.places, found), (concurrency, expected), "{devices:?} of {accelerator}");
+            assert_eq!(
+                (spec.places, found),
+                (concurrency, expected),
+                "{devices:?} of {accelerator}"
+            );
         }
     }
 

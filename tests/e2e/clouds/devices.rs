@@ -20,7 +20,8 @@ async fn tasks_that_share_a_machine_divide_its_accelerators_until_the_pool_share
     let story = story("devices", "verda").await?;
     let space = &story.space;
     let name = story.customer.provider(space, json!({})).await?;
-    let wanted = json!({"provider": name, "accelerator": {"name": "A100", "count": 8}, "worker": {"concurrency": 4}});
+    let wanted =
+        json!({"provider": name, "accelerator": {"name": "A100", "count": 8}, "worker": {"concurrency": 4}});
     space.pool("p", 1, wanted).await?;
     space.pool_ready("p").await?;
     // Each of them waits until all four are there.
@@ -36,18 +37,28 @@ async fn tasks_that_share_a_machine_divide_its_accelerators_until_the_pool_share
         seen.push(printed(&story, &format!("t{number}")).await?);
     }
     seen.sort_unstable();
-    let expected = ["0 of 4 sees 0,1", "1 of 4 sees 2,3", "2 of 4 sees 4,5", "3 of 4 sees 6,7"];
+    let expected = [
+        "0 of 4 sees 0,1",
+        "1 of 4 sees 2,3",
+        "2 of 4 sees 4,5",
+        "3 of 4 sees 6,7",
+    ];
     ensure!(seen == expected, "{seen:#?}");
 
     let patch = r#"{"spec":{"worker":{"devices":"Share"}}}"#;
-    space.kubectl(&["patch", "pool", "p", "--type=merge", "-p", patch]).await?.ok()?;
+    space
+        .kubectl(&["patch", "pool", "p", "--type=merge", "-p", patch])
+        .await?
+        .ok()?;
     let mut tries = 0;
     let info = "import os, skyward\ndef main():\n    i = skyward.instance_info()\n    \
         return [os.environ.get('CUDA_VISIBLE_DEVICES'), i.worker, i.workers_per_node, i.total_workers]\n";
     // The Pool's change is news to the dispatcher a moment later.
     let value = loop {
         let name = format!("shared{tries}");
-        space.task(&name, "p", json!({"function": {"source": info}})).await?;
+        space
+            .task(&name, "p", json!({"function": {"source": info}}))
+            .await?;
         let status = space.task_ended(&name).await?.status.unwrap_or_default();
         let value = status.results[0].value.clone().unwrap_or_default();
         if value[0].is_null() || tries == 100 {

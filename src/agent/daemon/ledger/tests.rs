@@ -169,7 +169,7 @@ async fn each_run_has_the_lowest_place_that_no_other_run_has_also_after_opening_
     let place = |ledger: &Ledger, run_id: &str| {
         let run = ledger.run(run_id).unwrap();
         if let Some(spec) = &run.spec {
-            assert_eq!(run.place.unwrap_or(9), spec.place);
+            assert_eq!(run.place.unwrap_or_default(), spec.place);
         }
         run.place
     };
@@ -181,7 +181,11 @@ async fn each_run_has_the_lowest_place_that_no_other_run_has_also_after_opening_
     places.sort_unstable();
     // The third is more than there is room for, as while a Pool's concurrency shrinks.
     assert_eq!((places, place(&ledger, "unnumbered")), ([0, 1, 2], None));
-    let of = |number| ["a", "b", "c"].into_iter().find(|run_id| place(&ledger, run_id) == Some(number));
+    let of = |number| {
+        ["a", "b", "c"]
+            .into_iter()
+            .find(|run_id| place(&ledger, run_id) == Some(number))
+    };
     let (first, second) = (of(0).unwrap(), of(1).unwrap());
     ledger.started(second, Started::default()).await.unwrap();
     ledger.finished(first, exited(0)).await.unwrap();

@@ -40,13 +40,20 @@ fn share(place: u32, places: u32, devices: u32) -> std::ops::Range<u32> {
 /// The controller's description of the run, with the place in it.
 fn described(info: &str, place: u32, places: u32) -> Option<String> {
     let mut info: serde_json::Map<String, serde_json::Value> = serde_json::from_str(info).ok()?;
-    let number = |name: &str| info.get(name).and_then(serde_json::Value::as_u64).unwrap_or_default();
+    let number = |name: &str| {
+        info.get(name)
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or_default()
+    };
     let (node, nodes) = (number("node"), number("total_nodes"));
     let (worker, workers) = (u64::from(place), u64::from(places));
     for (name, value) in [
         ("worker", worker),
         ("workers_per_node", workers),
-        ("global_worker_index", node.saturating_mul(workers).saturating_add(worker)),
+        (
+            "global_worker_index",
+            node.saturating_mul(workers).saturating_add(worker),
+        ),
         ("total_workers", nodes.saturating_mul(workers)),
     ] {
         info.insert(name.to_owned(), value.into());

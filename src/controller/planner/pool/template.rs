@@ -219,7 +219,11 @@ mod tests {
                             .contains("`concurrency` takes effect at once")
                     );
                     check(&["worker", "user"], &inner["user"], &values["worker"]["user"]);
-                    check(&["worker", "devices"], &inner["devices"], &values["worker"]["devices"]);
+                    check(
+                        &["worker", "devices"],
+                        &inner["devices"],
+                        &values["worker"]["devices"],
+                    );
                     let many = spec_with(&["worker", "concurrency"], &values["worker"]["concurrency"]);
                     assert_eq!(template_hashes(&many), base);
                     assert_eq!(

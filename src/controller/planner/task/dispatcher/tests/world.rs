@@ -66,6 +66,7 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
         desired,
         min: desired,
         concurrency,
+        devices: skyward_api::pool::Devices::default(),
         shutdown: Duration::from_mins(1),
         retries: 1000,
         not_ready: None,

@@ -1,0 +1,160 @@
+//! Tasks that are refused.
+
+/// Kind, spec, and what the refusal must contain.
+pub(super) const BAD: &[(&str, &str, &str)] = &[
+    ("Task", "{command: [a]}", "spec.pool: Required value"),
+    ("Task", "{pool: p}", "exactly one of command, script and function"),
+    (
+        "Task",
+        "{pool: p, command: [a], script: {source: b}}",
+        "exactly one of command, script and function",
+    ),
+    ("Task", "{pool: p, command: []}", "spec.command"),
+    ("Task", "{pool: p, command: ls}", "must be of type array"),
+    ("Task", "{pool: p, script: {source: ''}}", "spec.script.source"),
+    (
+        "Task",
+        "{pool: p, script: {source: a, interpreter: perl}}",
+        r#"supported values: "bash", "python""#,
+    ),
+    (
+        "Task",
+        "{pool: p, function: {}}",
+        "a function needs exactly one of source (its text) and module",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {source: a, module: b}, source: {configMap: {name: c}}}",
+        "a function needs exactly one of source (its text) and module",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {module: train}}",
+        "name one in spec.source",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {module: exp/train.py}, source: {configMap: {name: c}}}",
+        "such as exp.train for the file exp/train.py",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {}}",
+        "source needs configMap",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {}}}",
+        "spec.source.configMap.name: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}}, workingDir: /data}",
+        "leave workingDir out, or source",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {source: a, entrypoint: 'a b'}}",
+        "entrypoint must be the name of a Python function",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: some}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: 500}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: -1}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: '500'}",
+        "placement must be One, All, Head, or the number of a rank from 0 to 499",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: ''}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: everywhere}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: all}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: first two}",
+        "placement must be One, All, Head, or the number of a rank",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], timeout: 60}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], terminationGracePeriod: 30}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], env: [{name: a-b}]}",
+        "the name of an environment variable has letters",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], envFrom: [{}]}",
+        "exactly one of secretRef and configMapRef",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], timeout: 1ms}",
+        "timeout must be at least 100ms",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], timeout: soon}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], terminationGracePeriod: 48h}",
+        "terminationGracePeriod must be at most 24h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {onInterruption: -1}}",
+        "spec.retries.onInterruption",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], priority: 2000000}",
+        "spec.priority",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], workingDir: data}",
+        "workingDir must be an absolute path",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], env: [{value: x}]}",
+        "spec.env[0].name: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], ttlSecondsAfterFinished: -1}",
+        "spec.ttlSecondsAfterFinished",
+    ),
+];
