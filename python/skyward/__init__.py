@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from skyward import storage
     from skyward._accelerator import current_accelerator, is_nvidia, is_trainium
     from skyward._output import CallbackWriter, redirect_output, silent, stderr, stdout
+    from skyward._progress import progress
     from skyward._sampler import DistributedSampler
     from skyward.storage import Storage
 
@@ -49,6 +50,7 @@ __all__ = [
     "is_head",
     "is_nvidia",
     "is_trainium",
+    "progress",
     "redirect_output",
     "shard",
     "silent",
@@ -66,6 +68,7 @@ _LATER = {
     "current_accelerator": "_accelerator",
     "is_nvidia": "_accelerator",
     "is_trainium": "_accelerator",
+    "progress": "_progress",
     "redirect_output": "_output",
     "silent": "_output",
     "stderr": "_output",

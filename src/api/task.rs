@@ -31,6 +31,7 @@ use crate::{
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".status.mode"),
     printcolumn(name = "Done", type_ = "string", json_path = ".status.done"),
+    printcolumn(name = "Progress", type_ = "string", json_path = ".status.progress"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
     printcolumn(name = "Duration", type_ = "string", json_path = ".status.duration"),
@@ -335,6 +336,11 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub done: String,
+    /// How far its work is, as its program says it (`skyward.progress`), such as `37/100` or `37`: all ranks together.
+    /// Written at most every 30 seconds, and with the end.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub progress: String,
     /// Number of the attempt, from 1.
     #[serde(default)]
     pub attempt: u32,

@@ -19,7 +19,7 @@ use crate::{
     agent::{PROTOCOL_MAX, PROTOCOL_MIN},
     protocol::{
         ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, Finished, HelloReply, ID_BYTES,
-        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, PutBundleReply, Reclaim,
+        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Progress, PutBundleReply, Reclaim,
         Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
     },
 };
@@ -219,6 +219,7 @@ pub(crate) fn fact(fact: &Fact) -> Result<(), Broken> {
             accepted.iter().try_for_each(|id| run_id("a promised run", id))
         }
         Some(fact::Fact::Reclaim(Reclaim { at_ms })) => time("a reclaim", *at_ms),
+        Some(fact::Fact::Progress(Progress { done: _, total: _ })) => run_id("a fact", &fact.run_id),
         // A fact of a newer agent: it is ignored.
         None => Ok(()),
     }

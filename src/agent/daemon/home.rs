@@ -144,6 +144,11 @@ impl RunFolder {
         self.0.join("outcome")
     }
 
+    /// How far the work is, as its program says.
+    pub(crate) fn progress(&self) -> PathBuf {
+        self.0.join("progress")
+    }
+
     /// The working directory, when the Task names none.
     pub(crate) fn work(&self) -> PathBuf {
         self.0.join("work")

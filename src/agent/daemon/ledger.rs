@@ -425,6 +425,11 @@ impl Ledger {
         self.ids_where(|run| run.started.is_none() && run.finished.is_none())
     }
 
+    /// Runs whose work has started and not ended.
+    pub(crate) fn running(&self) -> Vec<String> {
+        self.ids_where(|run| run.started.is_some() && run.finished.is_none())
+    }
+
     /// Ids of the runs for which that holds.
     fn ids_where(&self, holds: impl Fn(&Run) -> bool) -> Vec<String> {
         let state = self.shared.state.lock();

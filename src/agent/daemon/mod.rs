@@ -28,6 +28,7 @@ mod log_files;
 mod machine;
 mod memory;
 mod processes;
+mod progress;
 mod python;
 mod reclaim;
 mod remains;

@@ -13,7 +13,10 @@ use bytes::Bytes;
 use futures::Stream;
 use parking_lot::Mutex;
 use skyward_bundle::Digest;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::MissedTickBehavior,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -26,6 +29,7 @@ use super::{
     ledger::{Happened, Ledger, LedgerError, What},
     log_files::{self, LogReader},
     machine::{Probes, addresses},
+    progress::Progresses,
     runs::{Runs, StopOrder},
     users,
 };
@@ -40,6 +44,8 @@ use crate::protocol::{
 const FACTS: usize = 64;
 /// Chunks under way to a slow reader.
 const CHUNKS: usize = 4;
+/// Time between two looks at how far runs are.
+const LOOK: Duration = Duration::from_secs(10);
 /// How soon a following reader sees new output.
 const FOLLOW: Duration = Duration::from_millis(50);
 
@@ -235,6 +241,9 @@ impl Agent for Service {
                 let mut replayed = mark_replay.then(|| Replayed {
                     accepted: own.ledger.not_started(),
                 });
+                let mut progress = Progresses::default();
+                let mut look = tokio::time::interval(LOOK);
+                look.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 loop {
                     newest.mark_unchanged();
                     loop {
@@ -242,6 +251,13 @@ impl Agent for Service {
                         let Some(last) = happened.last() else { break };
                         since = last.seq;
                         for one in happened {
+                            if let What::Finished(_) = one.what {
+                                let ended = vec![one.run_id.clone()];
+                                for fact in progress.news(&own.home, ended).await {
+                                    facts.send(Ok(fact)).await.ok()?;
+                                }
+                                progress.forget(&one.run_id);
+                            }
                             facts.send(Ok(to_fact(&own.home, one))).await.ok()?;
                         }
                     }
@@ -261,6 +277,11 @@ impl Agent for Service {
                                 ..Fact::default()
                             });
                             if let Some(fact) = told {
+                                facts.send(Ok(fact)).await.ok()?;
+                            }
+                        }
+                        _ = look.tick() => {
+                            for fact in progress.news(&own.home, own.ledger.running()).await {
                                 facts.send(Ok(fact)).await.ok()?;
                             }
                         }

@@ -162,6 +162,9 @@ impl Actor {
                 _ = tick.tick(), if self.dispatcher.wants_ticks() => {
                     self.remember();
                     self.dispatcher.on(Event::Tick, now());
+                    while self.dispatcher.has_progress(now()) && self.runner.may_tell_progress() {
+                        self.dispatcher.on(Event::TellProgress, now());
+                    }
                 }
             }
             for _ in 0..BATCH / 2 {

@@ -22,18 +22,18 @@ use skyward_planner::{
         message::{CollectError, CollectOrder, Collected, Effect, Event, StartError, StartOrder, WriteError},
         model::{RunId, SlotAttempt},
         references::{Resolved, Unresolved},
-        run::{RunState, Told},
+        run::{Progress, RunState, Told},
         status,
     },
 };
 use skyward_remote::{
     Agent, AgentError, MachineKey,
-    protocol::{Fact, Started, fact},
+    protocol::{self, Fact, Started, fact},
     turns::Turns,
 };
 use tokio::{
     sync::{Semaphore, mpsc},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -43,6 +43,7 @@ use crate::{
         collect::{self, AnyReader},
         delivery, environment,
         housekeeping::Expiry,
+        progress,
         reclaim::Reclaim,
         told::{self, answered, weighed},
     },
@@ -73,6 +74,7 @@ pub(crate) struct EffectRunner {
     collects: Arc<Turns>,
     copies: Arc<Turns>,
     deliveries: Arc<Turns>,
+    progress: progress::Pace,
 }
 
 impl EffectRunner {
@@ -85,7 +87,13 @@ impl EffectRunner {
             collects: Turns::new(COLLECTS, EACH),
             copies: Turns::new(COPIES, EACH),
             deliveries: delivery::turns(),
+            progress: progress::Pace::default(),
         })
+    }
+
+    /// Whether how far a Task is may be written now.
+    pub(crate) fn may_tell_progress(&self) -> bool {
+        self.progress.take(Instant::now())
     }
 
     fn tasks(&self, pool: &Key) -> Api<Task> {
@@ -346,6 +354,14 @@ impl EffectRunner {
                 // The Machine controller acts on it; the dispatcher sees the new view.
                 let key = MachineKey::new(pool.namespace.as_str(), machine);
                 self.context.sessions.reclaimed(&key, reclaim);
+                continue;
+            }
+            if let Some(fact::Fact::Progress(protocol::Progress { done, total })) = fact.fact {
+                if let Some(run) = RunId::parse(&fact.run_id)
+                    && event_tx.send(Event::Progress(place, run, Progress { done, total })).await.is_err()
+                {
+                    return Ok(());
+                }
                 continue;
             }
             for event in unrolled(fact) {

@@ -22,6 +22,7 @@ mod housekeeping;
 mod inbox;
 mod inline;
 mod pace;
+mod progress;
 mod reclaim;
 mod router;
 mod tail;

@@ -10,9 +10,9 @@ use std::{
 };
 
 use super::{
-    super::{exec, files, home::Home, processes::RUN_VARIABLE, users},
+    super::{exec, files, home::Home, processes::RUN_VARIABLE, progress, users},
     RunFolder, places,
-    sources::{Sources, make_working_directory},
+    sources::{Sources, give, make_working_directory},
     unpack::unpack,
     verdict::{Outcome, result_limit},
 };
@@ -104,6 +104,7 @@ pub(super) fn prepare(
     } else {
         PathBuf::from(&spec.working_dir)
     };
+    give(&files::create(folder.progress())?, &user)?;
     let mut sources = Sources::new(folder.task(), &user);
     let mut prepared = Prepared {
         environment: environment(home, folder, spec, &user, &mut sources)?,
@@ -283,6 +284,7 @@ fn environment(
     };
     environment.insert("PYTHONPATH".into(), python_path);
     environment.insert(RUN_VARIABLE.into(), text(folder.path()));
+    environment.insert(progress::VARIABLE.into(), text(&folder.progress()));
     let instance_info = places::number(spec, &mut environment);
     if instance_info.len() > LONGEST_INFO {
         let file = sources.write("instance_info.json", instance_info.as_bytes())?;

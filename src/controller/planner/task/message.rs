@@ -181,6 +181,10 @@ pub enum Event {
     },
     /// An agent reports.
     Fact(SlotAttempt, Box<Told<Fact>>),
+    /// An agent reports how far a run is.
+    Progress(SlotAttempt, RunId, Progress),
+    /// Once [`Dispatcher::has_progress`](super::dispatcher::Dispatcher::has_progress): how far one Task is may be written.
+    TellProgress,
     /// An agent has told every fact that it had when it was asked.
     Replayed {
         /// Of which machine.

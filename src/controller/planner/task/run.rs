@@ -7,6 +7,15 @@ use std::fmt;
 
 use crate::task::model::RunId;
 
+/// How far a run is, as its program says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Parts of the work that are done.
+    pub done: u64,
+    /// All parts; 0 where the program does not say.
+    pub total: u64,
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {

@@ -63,6 +63,7 @@ impl Dispatcher {
             attempt: number,
             ..task.counts
         };
+        task.progress.begin();
         let mut status = status::placed(&task.entry, counts, &places, &names, now);
         // What is on record stays.
         let source = resolved.as_ref().and_then(|resolved| resolved.source.clone());

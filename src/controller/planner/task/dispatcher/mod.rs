@@ -18,12 +18,13 @@
 //! `state.rs` is the state. `tasks.rs` handles changes of Tasks, `queue.rs` the order in which they
 //! start, `waits.rs`, `standing.rs` and `writes.rs` statuses, `attempts.rs` how attempts begin and
 //! end, `runs.rs` the answers of agents, `collecting.rs`, `holding.rs` and `lost.rs` ended and lost
-//! runs, `recall.rs` outcomes that only the result store has.
+//! runs, `progress.rs` how far Tasks are, `recall.rs` outcomes that only the result store has.
 
 mod attempts;
 mod collecting;
 mod holding;
 mod lost;
+mod progress;
 mod queue;
 mod recall;
 mod runs;
@@ -144,6 +145,8 @@ pub struct Dispatcher {
     told: usize,
     /// Tasks that came since and may have to wait.
     newcomers: VecDeque<Uid>,
+    /// Tasks that are further than their statuses say, the one that waits longest first.
+    progressed: VecDeque<Uid>,
     /// How long the log and result of a run wait for room in the result store.
     hold_for: Duration,
     /// Whether something changed that may let a Task start.
@@ -214,6 +217,8 @@ impl Dispatcher {
             } => self.on_stopped(&run, connection, result, now),
             Event::Forgotten { runs, result } => self.on_forgotten(&runs, &result, now),
             Event::Fact(place, fact) => self.on_fact(place, *fact, now),
+            Event::Progress(place, run, progress) => self.on_progress(place, &run, progress),
+            Event::TellProgress => self.tell_progress(now),
             Event::Replayed { place, connection } => {
                 self.replayed.insert(place, connection);
                 self.dirty = true;

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use skyward_api::{Task, TaskStatus, condition::reason};
 
-use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN};
+use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, progress::Known};
 use crate::task::{
     message::Collected,
     model::{Entry, SlotAttempt, Uid},
@@ -40,6 +40,8 @@ pub(super) struct TaskState {
     pub(super) left: bool,
     /// Stored attempts that its status does not know.
     pub(super) stored: Stored,
+    /// How far its attempt is.
+    pub(super) progress: Known,
 }
 
 impl TaskState {

@@ -26,10 +26,11 @@ use crate::{
 const MOST_SAID: usize = 500;
 
 impl Dispatcher {
-    pub(super) fn write(&mut self, uid: &Uid, status: TaskStatus) {
+    pub(super) fn write(&mut self, uid: &Uid, mut status: TaskStatus) {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
+        task.progress.add_to(&mut status, &task.entry.status);
         self.writes += 1;
         task.write = Some(self.writes);
         task.write_at = None;

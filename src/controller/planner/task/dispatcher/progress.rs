@@ -1,0 +1,118 @@
+//! How far Tasks are, as their programs say it: kept for each rank, and written with the next status, or by itself
+//! where enough time has passed. What is not written yet is lost with the leader; agents tell it again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use skyward_api::{TaskPhase, TaskStatus};
+
+use super::{
+    Dispatcher,
+    state::{Read, Stage, TaskState},
+};
+use crate::task::{
+    model::{RunId, SlotAttempt, Uid},
+    run::Progress,
+};
+
+/// Least time between two writes about one Task.
+const RECOUNT: Duration = Duration::from_secs(30);
+
+/// What is known of one Task.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Of the attempt that is under way, by rank.
+    ranks: BTreeMap<u32, Progress>,
+    /// When it was written by itself.
+    told_at: Option<Timestamp>,
+}
+
+impl Known {
+    /// Nothing is known of a new attempt.
+    pub(super) fn begin(&mut self) {
+        self.ranks.clear();
+    }
+
+    /// All ranks together, such as `37/100`; empty where none says anything. The whole is only known where
+    /// every one that says something knows it.
+    fn text(&self) -> String {
+        let sum = |of: fn(&Progress) -> u64| self.ranks.values().map(of).fold(0, u64::saturating_add);
+        let (done, total) = (sum(|progress| progress.done), sum(|progress| progress.total));
+        if self.ranks.is_empty() {
+            String::new()
+        } else if self.ranks.values().any(|progress| progress.total == 0) {
+            done.to_string()
+        } else {
+            format!("{done}/{total}")
+        }
+    }
+
+    /// Adds it to a status that is about to be written.
+    pub(super) fn add_to(&self, status: &mut TaskStatus, recorded: &TaskStatus) {
+        status.progress = match status.phase.unwrap_or_default() {
+            TaskPhase::Pending | TaskPhase::Suspended => String::new(),
+            // A new leader has heard nothing yet.
+            _ if self.ranks.is_empty() && status.attempt == recorded.attempt => recorded.progress.clone(),
+            _ => self.text(),
+        };
+    }
+}
+
+impl Dispatcher {
+    /// An agent says how far a run is.
+    pub(super) fn on_progress(&mut self, place: SlotAttempt, id: &RunId, progress: Progress) {
+        let Some(task) = self.tasks.get_mut(&id.uid) else {
+            return;
+        };
+        let Stage::Running(attempt) = &task.stage else {
+            return;
+        };
+        // A machine speaks of its own runs only.
+        let is_its = attempt.places.get(id.rank as usize) == Some(&place);
+        if is_its && attempt.number == id.attempt {
+            let before = task.progress.ranks.insert(id.rank, progress);
+            if before != Some(progress) && !self.progressed.contains(&id.uid) {
+                self.progressed.push_back(id.uid.clone());
+            }
+        }
+    }
+
+    /// Whether how far one of the Tasks is may be written now.
+    pub fn has_progress(&mut self, now: Timestamp) -> bool {
+        // What has been written meanwhile, or has ended, is no news.
+        let tasks = &self.tasks;
+        self.progressed
+            .retain(|uid| tasks.get(uid).is_some_and(TaskState::has_news));
+        !self.is_held() && self.progressed.iter().any(|uid| self.may_tell(uid, now))
+    }
+
+    fn may_tell(&self, uid: &Uid, now: Timestamp) -> bool {
+        self.tasks.get(uid).is_some_and(|task| {
+            let busy = task.write.is_some() || task.read != Read::Not || task.write_at.is_some_and(|at| at > now);
+            let recently = task.progress.told_at.is_some_and(|at| at + RECOUNT > now);
+            !busy && !recently && task.entry.phase() == TaskPhase::Running
+        })
+    }
+
+    /// Writes how far the Task is that waits longest for it.
+    pub(super) fn tell_progress(&mut self, now: Timestamp) {
+        let Some(at) = (0..self.progressed.len()).find(|at| self.may_tell(&self.progressed[*at], now)) else {
+            return;
+        };
+        let Some(uid) = self.progressed.remove(at) else {
+            return;
+        };
+        if let Some(task) = self.tasks.get_mut(&uid) {
+            task.progress.told_at = Some(now);
+            let status = task.entry.status.clone();
+            self.write(&uid, status);
+        }
+    }
+}
+
+impl TaskState {
+    /// Whether its status does not say yet how far it is.
+    fn has_news(&self) -> bool {
+        matches!(self.stage, Stage::Running(_)) && self.progress.text() != self.entry.status.progress
+    }
+}
