@@ -156,7 +156,7 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
         (
             "tasks",
             &[
-                "NAME", "POOL", "MODE", "DONE", "STATUS", "REASON", "DURATION", "AGE",
+                "NAME", "POOL", "MODE", "DONE", "PROGRESS", "STATUS", "REASON", "DURATION", "AGE",
             ],
         ),
         (

@@ -6,6 +6,7 @@
 //! - [`nasty`]: Tasks that misbehave on purpose.
 //! - [`pools`]: life of Pools and bad Pools.
 //! - [`logs`]: logs, results, and the users who may read them.
+//! - [`progress`]: how far a Task says that it is.
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
@@ -24,6 +25,7 @@ mod logs;
 mod nasty;
 mod packages;
 mod pools;
+mod progress;
 mod results;
 mod samples;
 mod secrets;

@@ -94,7 +94,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
             "pools",
             "NAME PROVIDER ACCELERATOR READY PHASE REASON $/H SPENT AGE",
         ),
-        ("tasks", "NAME POOL MODE DONE STATUS REASON DURATION AGE"),
+        ("tasks", "NAME POOL MODE DONE PROGRESS STATUS REASON DURATION AGE"),
         (
             "machines.skyward.dev",
             "NAME POOL SLOT PROVIDER PHASE STEP MARKET $/H AGE",

@@ -7,6 +7,7 @@ use skyward_api::{Task, TaskPhase};
 
 use super::{
     AGAIN, Dispatcher,
+    progress::Known,
     state::{Attempt, Read, Run, RunStage, Stage, Stored, TaskState, Waiting, queue_key},
 };
 use crate::task::{
@@ -67,6 +68,7 @@ impl Dispatcher {
             } else {
                 Stored::Unasked
             },
+            progress: Known::default(),
         };
         if self.synced && state.queues() {
             self.newcomers.push_back(uid.clone());

@@ -25,6 +25,7 @@ mod agents;
 mod chaos;
 mod faults;
 mod holds;
+mod progress;
 mod restored;
 mod stories;
 mod told;
