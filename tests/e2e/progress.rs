@@ -4,7 +4,6 @@ use anyhow::ensure;
 use serde_json::json;
 use skyward_api::{Task, TaskPhase};
 use skyward_testkit::{PATIENCE, Result};
-use tokio::time::{Duration, Instant, sleep};
 
 use crate::story;
 
@@ -22,17 +21,10 @@ async fn a_task_says_how_far_it_is_while_it_runs_and_at_its_end() -> Result {
     let short = space.task_ended("short").await?.status.unwrap_or_default();
     ensure!(short.phase == Some(TaskPhase::Succeeded) && short.progress == "100/100", "{short:#?}");
 
-    let patience = Instant::now() + PATIENCE;
-    loop {
-        let task: Task = space.get("long").await?;
-        let status = task.status.unwrap_or_default();
-        if status.progress == "3/7" {
-            ensure!(status.phase == Some(TaskPhase::Running), "{status:#?}");
-            break;
-        }
-        ensure!(Instant::now() < patience, "{status:#?}");
-        sleep(Duration::from_millis(200)).await;
-    }
+    let said = |task: &Task| task.status.as_ref().is_some_and(|status| status.progress == "3/7");
+    let running = space.wait::<Task>("long", "progress 3/7", PATIENCE, said).await?;
+    let status = running.status.unwrap_or_default();
+    ensure!(status.phase == Some(TaskPhase::Running), "{status:#?}");
     let shown = space.kubectl(&["get", "tasks", "long"]).await?.ok()?;
     ensure!(shown.contains("PROGRESS") && shown.contains("3/7"), "{shown}");
     let go = json!({"placement": "Head", "command": ["touch", "/tmp/go"]});
