@@ -19,8 +19,8 @@ use crate::{
     agent::{PROTOCOL_MAX, PROTOCOL_MIN},
     protocol::{
         ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, Finished, HelloReply, ID_BYTES,
-        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Progress, PutBundleReply, Reclaim,
-        Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
+        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Progress, PutBundleReply,
+        Reclaim, Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
     },
 };
 

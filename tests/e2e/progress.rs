@@ -15,13 +15,21 @@ async fn a_task_says_how_far_it_is_while_it_runs_and_at_its_end() -> Result {
     let script = "echo 3/7 > $SKYWARD_PROGRESS_FILE; until [ -e /tmp/go ]; do sleep 0.2; done; echo nonsense > $SKYWARD_PROGRESS_FILE";
     let long = json!({"placement": "Head", "script": {"source": script}, "timeout": "180s"});
     space.task("long", "p", long).await?;
-    let source = "import skyward\ndef main():\n    for step in range(50):\n        skyward.progress(step + 1, 50)\n";
+    let source =
+        "import skyward\ndef main():\n    for step in range(50):\n        skyward.progress(step + 1, 50)\n";
     let each = json!({"placement": "All", "function": {"source": source}});
     space.task("short", "p", each).await?;
     let short = space.task_ended("short").await?.status.unwrap_or_default();
-    ensure!(short.phase == Some(TaskPhase::Succeeded) && short.progress == "100/100", "{short:#?}");
+    ensure!(
+        short.phase == Some(TaskPhase::Succeeded) && short.progress == "100/100",
+        "{short:#?}"
+    );
 
-    let said = |task: &Task| task.status.as_ref().is_some_and(|status| status.progress == "3/7");
+    let said = |task: &Task| {
+        task.status
+            .as_ref()
+            .is_some_and(|status| status.progress == "3/7")
+    };
     let running = space.wait::<Task>("long", "progress 3/7", PATIENCE, said).await?;
     let status = running.status.unwrap_or_default();
     ensure!(status.phase == Some(TaskPhase::Running), "{status:#?}");

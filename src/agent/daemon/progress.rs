@@ -3,13 +3,7 @@
 //! The first line is `done` or `done/total`, two whole numbers. The file belongs to the run's user, who may write
 //! anything into it, and lies in a folder of the agent's, so that it stays a file. Only its beginning is read.
 
-use std::{
-    collections::BTreeMap,
-    fs::OpenOptions,
-    io::Read,
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
+use std::{collections::BTreeMap, fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt, path::Path};
 
 use nix::fcntl::OFlag;
 
@@ -58,7 +52,11 @@ impl Progresses {
 fn read(path: &Path) -> Option<Progress> {
     // An agent that is not root has the user of its runs: there it may be anything, such as a pipe.
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+        .ok()?;
     let mut text = Vec::new();
     file.take(BYTES).read_to_end(&mut text).ok()?;
     parse(std::str::from_utf8(&text).ok()?)
@@ -113,14 +111,16 @@ mod tests {
             let runs = ["a", "b", "c", "d"].map(ToOwned::to_owned).to_vec();
             let facts = progress.news(&home, runs).await.into_iter();
             let told = facts.map(|fact| match fact.fact {
-                Some(fact::Fact::Progress(Progress { done, total })) => format!("{} {done}/{total}", fact.run_id),
+                Some(fact::Fact::Progress(Progress { done, total })) => {
+                    format!("{} {done}/{total}", fact.run_id)
+                }
                 other => panic!("{other:?}"),
             });
             told.collect::<Vec<_>>()
         };
         write("a", b"1/9\n");
         write("b", b"\xff\xfe");
-        write("c", &[b'7'; 1_000_000]);
+        write("c", &b"7".repeat(1_000_000));
         assert_eq!(told(&mut progress).await, ["a 1/9"]);
         write("b", b"5\n");
         assert_eq!(told(&mut progress).await, ["b 5/0"]);

@@ -301,7 +301,7 @@ pub struct Fact {
     pub seq: u64,
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
-    #[prost(oneof = "fact::Fact", tags = "3, 4, 5, 6")]
+    #[prost(oneof = "fact::Fact", tags = "3, 4, 5, 6, 7")]
     pub fact: ::core::option::Option<fact::Fact>,
 }
 /// Nested message and enum types in `Fact`.
@@ -316,6 +316,8 @@ pub mod fact {
         Replayed(super::Replayed),
         #[prost(message, tag = "6")]
         Reclaim(super::Reclaim),
+        #[prost(message, tag = "7")]
+        Progress(super::Progress),
     }
 }
 /// Without a run id or number of its own: all that was on record has been told.
@@ -332,6 +334,16 @@ pub struct Reclaim {
     /// when, as Unix time in milliseconds
     #[prost(uint64, tag = "1")]
     pub at_ms: u64,
+}
+/// Without a number of its own: how far the work of a run is, as its program says. Told on each stream when it
+/// changed, before the end of the run at the latest; a controller that is older takes no notice of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Progress {
+    #[prost(uint64, tag = "1")]
+    pub done: u64,
+    /// 0 = the program does not say
+    #[prost(uint64, tag = "2")]
+    pub total: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {

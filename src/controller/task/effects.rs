@@ -358,7 +358,10 @@ impl EffectRunner {
             }
             if let Some(fact::Fact::Progress(protocol::Progress { done, total })) = fact.fact {
                 if let Some(run) = RunId::parse(&fact.run_id)
-                    && event_tx.send(Event::Progress(place, run, Progress { done, total })).await.is_err()
+                    && event_tx
+                        .send(Event::Progress(place, run, Progress { done, total }))
+                        .await
+                        .is_err()
                 {
                     return Ok(());
                 }

@@ -21,7 +21,7 @@ use crate::{
     task::{
         model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
         references::{Resolved, Unresolved},
-        run::{Fact, Finished, RunState, Told},
+        run::{Fact, Finished, Progress, RunState, Told},
         status::Why,
     },
 };

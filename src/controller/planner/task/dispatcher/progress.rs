@@ -88,7 +88,8 @@ impl Dispatcher {
 
     fn may_tell(&self, uid: &Uid, now: Timestamp) -> bool {
         self.tasks.get(uid).is_some_and(|task| {
-            let busy = task.write.is_some() || task.read != Read::Not || task.write_at.is_some_and(|at| at > now);
+            let busy =
+                task.write.is_some() || task.read != Read::Not || task.write_at.is_some_and(|at| at > now);
             let recently = task.progress.told_at.is_some_and(|at| at + RECOUNT > now);
             !busy && !recently && task.entry.phase() == TaskPhase::Running
         })

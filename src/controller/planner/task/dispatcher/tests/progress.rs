@@ -33,10 +33,16 @@ fn the_status_says_how_far_a_task_is_at_most_every_half_minute_and_at_its_end() 
         say(&mut world, place, &run, done, 100);
         second(&mut world, 5);
     }
-    assert_eq!((world.writes[&uid], &*world.status(&uid).progress), (writes, "1/100"));
+    assert_eq!(
+        (world.writes[&uid], &*world.status(&uid).progress),
+        (writes, "1/100")
+    );
     second(&mut world, 5);
     second(&mut world, 5);
-    assert_eq!((world.writes[&uid], &*world.status(&uid).progress), (writes + 1, "29/100"));
+    assert_eq!(
+        (world.writes[&uid], &*world.status(&uid).progress),
+        (writes + 1, "29/100")
+    );
     // The same again is no news.
     say(&mut world, place, &run, 29, 100);
     for _ in 0..40 {
@@ -98,7 +104,9 @@ fn a_machine_speaks_of_its_own_runs_and_of_the_attempt_that_is_under_way() {
 fn where_many_tell_each_has_its_turn() {
     let mut world = World::new(40, 1);
     world.quiet();
-    let uids: Vec<Uid> = (0..40).map(|number| world.create(&format!("t{number}"), json!("One"))).collect();
+    let uids: Vec<Uid> = (0..40)
+        .map(|number| world.create(&format!("t{number}"), json!("One")))
+        .collect();
     world.quiet();
     for done in 1..=30 {
         for (place, run) in world.active() {
