@@ -20,13 +20,13 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 pub use self::pages::{Page, by_cursor, by_number};
 pub use self::refusals::{Problem, Refusals};
 pub use self::route::Route;
-pub use self::visit::{Rental, body};
+pub use self::visit::{Rental, bad, body, has};
 use crate::core::account::AccountId;
 use crate::core::billing::Billing;
 use crate::core::cloud::{Call, Cloud, Refusal, Visit, holder};
@@ -57,6 +57,17 @@ pub enum Per {
     Account,
     /// The calls of one source address. The simulator takes all of its clients for one address.
     Address,
+}
+
+/// How much of a rate limit a client has used.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// The most calls in a window.
+    pub most: usize,
+    /// How many calls are left.
+    pub left: usize,
+    /// When the oldest call counts no more.
+    pub reset: Timestamp,
 }
 
 /// A cloud as tables, with handlers for what is its own.
@@ -119,6 +130,12 @@ pub trait RestApi: Send + Sized + 'static {
         None
     }
 
+    /// Adds the headers that an answer to a counted call has. `usage` is of the first of
+    /// [`RestApi::LIMITS`] that counted it.
+    fn finish(answer: &mut Answer, usage: &Usage) {
+        let _ = (answer, usage);
+    }
+
     /// Called when something happens without a request. By default a machine that is taken back
     /// ends, one that halted itself stays halted, and one whose host is lost has failed.
     fn happened(&mut self, world: &mut World, happening: &Happening) {
@@ -153,6 +170,8 @@ pub struct Rest<A> {
     description: Option<Arc<Description>>,
     windows: Windows,
     rate_limits: bool,
+    /// The usage that the call in hand was told.
+    usage: Option<Usage>,
 }
 
 impl<A: RestApi> Rest<A> {
@@ -163,6 +182,7 @@ impl<A: RestApi> Rest<A> {
             description: Description::load(A::DESCRIPTION),
             windows: Windows::default(),
             rate_limits: true,
+            usage: None,
         }
     }
 
@@ -277,6 +297,8 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        // A connection that was cut had no answer to put it into.
+        self.usage = None;
         if !self.rate_limits {
             return Ok(());
         }
@@ -291,6 +313,12 @@ impl<A: RestApi> Cloud for Rest<A> {
             let window = SignedDuration::from_secs(limit.seconds);
             let key = format!("{whose} {} {}", limit.calls, limit.seconds);
             let counted = self.windows.call(&key, limit.most, window, visit.now());
+            let oldest = self.windows.oldest(&key).unwrap_or(visit.now());
+            self.usage.get_or_insert(Usage {
+                most: limit.most,
+                left: counted.unwrap_or(0),
+                reset: oldest.saturating_add(window).unwrap_or(oldest),
+            });
             counted.map_err(|wait| Refusal::TooMany {
                 retry_after: A::RETRY_AFTER.then(|| u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX)),
             })?;
@@ -321,6 +349,12 @@ impl<A: RestApi> Cloud for Rest<A> {
             None => refusal,
         };
         A::REFUSALS.answer::<A>(refusal)
+    }
+
+    fn finish(&mut self, _world: &World, _request: &Request, answer: &mut Answer) {
+        if let Some(usage) = self.usage.take() {
+            A::finish(answer, &usage);
+        }
     }
 
     fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
