@@ -330,4 +330,6 @@ fn check_tables<A: RestApi>(api: A) {
 fn each_call_of_a_description_is_simulated_or_said_not_to_be() {
     check_tables(crate::lambda::Lambda);
     check_tables(crate::vultr::Vultr);
+    check_tables(crate::digitalocean::DigitalOcean::default());
+    check_tables(crate::scaleway::Scaleway);
 }
