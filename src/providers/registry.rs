@@ -7,8 +7,10 @@ use std::{
 };
 
 use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec};
-use skyward_core::{
-    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError,
+use skyward_core::{Account, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError};
+pub use skyward_core::{
+    Capabilities,
+    provider::{Idempotency, ReclaimNotice},
 };
 use skyward_provider_kit::{Cloud, Connected};
 
