@@ -15,7 +15,7 @@ pub use skyward_core::{
 use skyward_provider_kit::{Cloud, Connected};
 
 use crate::{
-    container,
+    container, digitalocean,
     instrumented::{CallSink, Instrumented},
     lambda, runpod, vastai, verda, vultr,
 };
@@ -41,6 +41,7 @@ pub struct Options {
 const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
     skyward_provider_aws::AWS,
+    Cloud::of::<digitalocean::DigitalOcean>(),
     Cloud::of::<lambda::Lambda>(),
     Cloud::of::<runpod::RunPod>(),
     Cloud::of::<vastai::VastAi>(),

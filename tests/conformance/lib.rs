@@ -74,6 +74,13 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
             delete: "instances.delete",
         }),
+        "digitalocean" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("DIGITALOCEAN_TOKEN", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "droplets.create")]),
+            delete: "droplets.delete",
+        }),
         "vultr" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VULTR_API_KEY", key)],

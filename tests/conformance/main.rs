@@ -7,6 +7,7 @@
 )]
 
 mod bids;
+mod digitalocean;
 mod fence;
 mod foreign;
 mod ledger;

@@ -17,7 +17,7 @@ use skyward_provider_kit::{
     http::{Answer, Effect},
     lookup::Listed,
 };
-use skyward_providers::{lambda, runpod, vastai, verda, vultr};
+use skyward_providers::{digitalocean, lambda, runpod, vastai, verda, vultr};
 
 use crate::{document::document, input::Input};
 
@@ -396,6 +396,47 @@ pub(crate) fn verda(data: &[u8]) {
         "FIN-01",
     );
     offered(&made);
+}
+
+fn digitalocean_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("digitalocean", "sizes.json"),
+        fixture!("digitalocean", "droplets.json"),
+        json!({
+            "tags": [{ "name": "skyward:c:p:m:0:1", "resources": { "count": 0 } }],
+        }),
+    ];
+    known.extend(bodies(fixture!("digitalocean", "errors.json")));
+    known
+}
+
+pub(crate) fn digitalocean_seeds() -> Vec<Vec<u8>> {
+    seeds(&digitalocean_known())
+}
+
+pub(crate) fn digitalocean(data: &[u8]) {
+    use digitalocean::{
+        config::Settings,
+        errors::provider_error,
+        map, offers,
+        wire::{Droplet, Size, Tag},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(digitalocean_known);
+    let heard = Heard::of(data, "DigitalOcean", &KNOWN);
+    heard.judged(provider_error, &["/droplet/id", "/ssh_key/id", "/firewall/id"]);
+    for droplet in heard.each::<Droplet>("/droplets") {
+        machine(&droplet, map::machine(&droplet).as_ref());
+    }
+    for tag in heard.each::<Tag>("/tags") {
+        let _ = (tag.is_unused(), map::pool_of("c", &tag.name));
+    }
+    let sizes = heard.each::<Size>("/sizes");
+    for size in &sizes {
+        assert!(!map::image(size).is_empty());
+        assert!(offers::price(Some(size.price_hourly)).is_none_or(|price| !price.is_zero()));
+    }
+    offered(&offers::offers(&sizes, &Settings::default()));
 }
 
 fn vultr_known() -> Vec<Value> {

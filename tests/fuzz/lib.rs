@@ -61,6 +61,11 @@ pub const TARGETS: &[Target] = &[
         seeds: aws::seeds,
     },
     Target {
+        name: "digitalocean",
+        run: clouds::digitalocean,
+        seeds: clouds::digitalocean_seeds,
+    },
+    Target {
         name: "lambda",
         run: clouds::lambda,
         seeds: clouds::lambda_seeds,

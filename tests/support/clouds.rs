@@ -111,6 +111,7 @@ impl Clouds {
                     ("AWS_SECRET_ACCESS_KEY", secret.clone()),
                 ],
             ),
+            "digitalocean" => (key(), vec![("DIGITALOCEAN_TOKEN", secret.clone())]),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),

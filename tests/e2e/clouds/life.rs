@@ -182,6 +182,11 @@ async fn the_sample_of_vultr_runs_and_leaves_nothing() -> Result {
 }
 
 #[tokio::test]
+async fn the_sample_of_digitalocean_runs_and_leaves_nothing() -> Result {
+    sample_story("digitalocean").await
+}
+
+#[tokio::test]
 async fn the_sample_of_aws_runs_and_leaves_nothing() -> Result {
     if is_there("aws") {
         sample_story("aws").await
