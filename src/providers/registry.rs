@@ -17,7 +17,7 @@ use skyward_provider_kit::{Cloud, Connected};
 use crate::{
     container, digitalocean,
     instrumented::{CallSink, Instrumented},
-    lambda, runpod, vastai, verda, vultr,
+    lambda, runpod, scaleway, vastai, verda, vultr,
 };
 
 /// Default of `requestTimeout` of every kind.
@@ -44,6 +44,7 @@ const CLOUDS: &[Cloud] = &[
     Cloud::of::<digitalocean::DigitalOcean>(),
     Cloud::of::<lambda::Lambda>(),
     Cloud::of::<runpod::RunPod>(),
+    Cloud::of::<scaleway::Scaleway>(),
     Cloud::of::<vastai::VastAi>(),
     Cloud::of::<verda::Verda>(),
     Cloud::of::<vultr::Vultr>(),

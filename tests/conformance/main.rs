@@ -16,6 +16,7 @@ mod overlay;
 mod pages;
 mod prices;
 mod prism;
+mod scaleway;
 mod tokens;
 mod vultr;
 

@@ -691,6 +691,11 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{scaleway: {}, overridable: [zone], allowedNamespaces: {}}",
+        "overridable cannot name projectId, zone, exchangeRate of scaleway",
+    ),
+    (
+        "Provider",
         "{aws: {region: us-east-1}, overridable: [regions], allowedNamespaces: {}}",
         "overridable cannot name region, regions, excludeBurstable",
     ),

@@ -76,6 +76,11 @@ pub const TARGETS: &[Target] = &[
         seeds: clouds::runpod_seeds,
     },
     Target {
+        name: "scaleway",
+        run: clouds::scaleway,
+        seeds: clouds::scaleway_seeds,
+    },
+    Target {
         name: "vastai",
         run: clouds::vastai,
         seeds: clouds::vastai_seeds,
