@@ -74,6 +74,21 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
             delete: "instances.delete",
         }),
+        "digitalocean" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("DIGITALOCEAN_TOKEN", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "droplets.create")]),
+            delete: "droplets.delete",
+        }),
+        "scaleway" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("SCW_SECRET_KEY", key)],
+            // A euro for a dollar, so that bills can be compared.
+            settings: json!({ "projectId": ACCOUNT, "exchangeRate": { "usd": "1", "asOf": "2026-11-01" } }),
+            create: BTreeMap::from([(Market::OnDemand, "servers.create")]),
+            delete: "servers.delete",
+        }),
         "vultr" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VULTR_API_KEY", key)],

@@ -7,6 +7,7 @@
 )]
 
 mod bids;
+mod digitalocean;
 mod fence;
 mod foreign;
 mod ledger;
@@ -15,6 +16,7 @@ mod overlay;
 mod pages;
 mod prices;
 mod prism;
+mod scaleway;
 mod tokens;
 mod vultr;
 

@@ -51,6 +51,8 @@ const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
 #[case("verda", "verda.derived.json", "", None)]
 #[case("lambda", "lambda.json", "", None)]
 #[case("vultr", "vultr.json", "/v2", None)]
+#[case("scaleway", "scaleway.derived.json", "", None)]
+#[case("digitalocean", "digitalocean.json", "", None)]
 #[case("vastai", "vastai.relaxed.yaml", "", None)]
 // GraphQL has no description: its one path goes past Prism.
 #[case("runpod", "runpod-rest-v2.json", "", Some("/graphql"))]
