@@ -162,8 +162,16 @@ impl<S: Service> LookUp<S> {
     /// Looks for a machine, also one that is gone. A machine that the list lacks is looked up by
     /// its id, where that is known: lists may lag, or leave out the mark.
     async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
-        let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let machines = self.machines().await?;
+        self.look_among(&machines, machine).await
+    }
+
+    async fn look_among(
+        &self,
+        machines: &[S::Machine],
+        machine: &MachineRef,
+    ) -> Result<Look<S::Machine>, ProviderError> {
+        let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let Some(id) = &machine.id else {
             // A machine that is gone must not hide an existing one.
             let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
@@ -199,15 +207,16 @@ impl<S: Service> LookUp<S> {
     }
 
     async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        let found = match self.look(machine).await? {
-            // What carries its mark under another id is a part of it that is still there, such as a
-            // disk, or a second machine of its order.
+        let machines = self.machines().await?;
+        let found = match self.look_among(&machines, machine).await? {
+            // A part of it that is still there, such as a disk, has an id of its own. A second machine with
+            // this mark is left to the sweep, which looks twice before it ends anything.
             Look::Nothing if machine.id.is_some() => {
-                let by_mark = MachineRef {
-                    id: None,
-                    ..machine.clone()
-                };
-                self.look(&by_mark).await?
+                let mut parts = machines
+                    .iter()
+                    .filter(|found| found.unfinished() && !found.gone());
+                let part = parts.find(|part| part.mark().is_some_and(|mark| mark.is(&machine.mark)));
+                part.cloned().map_or(Look::Nothing, Look::Found)
             }
             found => found,
         };

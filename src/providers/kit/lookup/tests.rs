@@ -271,11 +271,13 @@ async fn what_an_order_left_is_no_machine_until_the_order_went_on_there() {
 }
 
 #[tokio::test]
-async fn what_still_carries_the_mark_of_a_machine_that_is_gone_is_ended_with_it() {
-    let (provider, asked) = connected(vec![thing("disk", false)], Vec::new());
-    assert_eq!(provider.get(&recorded("gone")).await.unwrap(), None);
-    assert_eq!(provider.delete(&recorded("gone")).await.unwrap(), Deletion::Gone);
-    assert_eq!(*asked.lock(), ["end disk"]);
+async fn a_part_of_a_machine_that_is_gone_is_ended_with_it_and_a_second_machine_is_not() {
+    for (id, ended) in [("begun", vec!["end begun"]), ("second", Vec::new())] {
+        let (provider, asked) = connected(vec![thing(id, false)], Vec::new());
+        assert_eq!(provider.get(&recorded("gone")).await.unwrap(), None);
+        assert_eq!(provider.delete(&recorded("gone")).await.unwrap(), Deletion::Gone);
+        assert_eq!(*asked.lock(), ended);
+    }
 }
 
 #[tokio::test]
