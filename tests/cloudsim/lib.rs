@@ -55,7 +55,7 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "lambda" => Some(Box::new(Rest::new(lambda::Lambda))),
         "vultr" => Some(Box::new(Rest::new(vultr::Vultr))),
         "digitalocean" => Some(Box::new(Rest::new(digitalocean::DigitalOcean::default()))),
-        "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway))),
+        "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway::default()))),
         _ => None,
     }
 }

@@ -77,8 +77,13 @@ fn listed(visit: &Visit<'_>, name: &str, items: impl Iterator<Item = Value>) -> 
     let page = by_number(visit, "page", PAGE_SIZE, items.collect())?;
     let link = |number: &str| {
         let others = visit.request.query.iter().filter(|(name, _)| name != "page");
-        let others: String = others.map(|(name, value)| format!("&{name}={value}")).collect();
-        format!("{}{}?page={number}{others}", base(visit), visit.request.path)
+        let others: Vec<_> = others.map(|(name, value)| format!("&{name}={value}")).collect();
+        format!(
+            "{}{}?page={number}{}",
+            base(visit),
+            visit.request.path,
+            others.concat()
+        )
     };
     let mut pages = json!({});
     if !page.next.is_empty() {

@@ -31,7 +31,8 @@ const TYPES: [TypeRow; 7] = [
 /// The type that is sold no more.
 const GONE: &str = "RENDER-S";
 
-const ZONES: [&str; 4] = ["fr-par-1", "fr-par-2", "nl-ams-1", "pl-waw-3"];
+#[rustfmt::skip]
+const ZONES: [&str; 6] = ["fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "pl-waw-3"];
 
 /// Label, name, type of the root volume, its GB. The last one is the local variant of the first.
 #[rustfmt::skip]

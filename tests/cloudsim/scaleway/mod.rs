@@ -1,4 +1,4 @@
-//! Scaleway: Instances in zones, on demand only, with block volumes and addresses that outlive them.
+//! Scaleway: Instances in zones, on demand only, with block volumes that outlive them.
 //!
 //! Written from `providers/scaleway.md` and the description `scaleway.derived.json`, which was made from
 //! Scaleway's client for Go. Scaleway's own Python client judges it in `tests/sdk.rs`. Where what is done
@@ -12,11 +12,11 @@
 //! | images have an id in each zone, and labels, which orders take; no type takes a local volume | `catalogue.rs`, `orders.rs` |
 //! | an order leaves a server that is `stopped`, with its root volume; a quota is refused there, a shortage at `poweron` | `orders.rs`, `servers.rs` |
 //! | every key of the project is on a server when it starts; user data before that is run | `servers.rs` |
-//! | a dynamic address is there while the server runs; one of its own stays, and costs | `servers.rs`, `things.rs` |
+//! | a dynamic address is there while the server runs | `servers.rs` |
 //! | a guest that halts leaves `stopped in place`, which costs in full; `stopped` costs nothing but volumes | [`Scaleway::happened`] |
 //! | `terminate` ends a server that runs, deletion one that is stopped; what is in between is refused | `servers.rs` |
 //! | block volumes stay, are detached after the server is gone, and are not deleted before (412) | `things.rs` |
-//! | the root volume has the image's name unless one is given; a server tells its id alone | `orders.rs`, `servers.rs` |
+//! | the root volume has the image's name, whatever an order says, until it is given another (terraform-provider-scaleway#3041, #3456); a server tells its id alone | `orders.rs`, `things.rs` |
 //! | the same key may be there twice; its fingerprint is a sentence | `things.rs` |
 //! | GPUs are billed by minutes begun (scaleway/docs-content#5727) | [`Scaleway::billing`] |
 //! | names find all that contain them, tags must all be there, at volumes one of them | `servers.rs`, `things.rs` |
@@ -24,11 +24,11 @@
 //! Quotas of an account: `instances`. A project is any text, and orders must name one.
 //!
 //! Assumed, since no fact says it: a shortage is a 503, money and locks are a 403. A server cannot be
-//! terminated in the first ten seconds of its start; `stopping` lasts five seconds. A volume or address is
-//! detached three seconds after its server is gone. A start that fails, or a host that is lost, leaves the server `stopped`
-//! for nothing. Each project has a default security group that lets everything in. The address of a
-//! server is that of its machine, also where it has a reserved one. A tag `AUTHORIZED_KEY=` is nothing but a
-//! tag. 100 calls a second. Prices and stock are examples.
+//! terminated in the first ten seconds of its start; `stopping` lasts five seconds. A volume is detached three
+//! seconds after its server is gone. A start that fails, or a host that is lost, leaves the server `stopped`
+//! for nothing. Each project has a default security group that lets everything in. A tag `AUTHORIZED_KEY=` is
+//! nothing but a tag. 100 calls a second. Prices and stock are examples. The control `servers` with
+//! `{"alone": true}` takes volumes and addresses off the bill.
 
 mod catalogue;
 mod orders;
@@ -41,7 +41,7 @@ mod tests;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use self::things::{ADDRESS, KEY, VOLUME};
+use self::things::{KEY, VOLUME};
 use crate::core::billing::{Billing, Halted};
 use crate::core::cloud::Effect::{Change, Create, Delete};
 use crate::core::cloud::{Refusal, Visit};
@@ -52,8 +52,11 @@ use crate::core::rest::{Limit, Per, Problem, Refusals, RestApi, Route, by_number
 use crate::core::world::{Happening, World};
 
 /// The simulated Scaleway.
-#[derive(Clone, Copy, Debug)]
-pub struct Scaleway;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scaleway {
+    /// Whether the meter leaves volumes and addresses out.
+    servers_alone: bool,
+}
 
 /// The zone of a call; "" where there are none.
 fn zone(visit: &Visit<'_>) -> Result<String, Refusal> {
@@ -110,20 +113,18 @@ impl RestApi for Scaleway {
         Route::get("/instance/v1/zones/{zone}/security_groups", "groups.list", |_, visit, _| catalogue::groups(visit)),
         Route::get("/instance/v1/zones/{zone}/servers", "servers.list", |_, visit, _| servers::list(visit)),
         Route::get("/instance/v1/zones/{zone}/servers/{id}", "servers.get", |_, visit, id| servers::shown_now(visit, 200, id)),
-        Route::new("POST", "/instance/v1/zones/{zone}/servers", "servers.create", Create, |_, visit, _| orders::create(visit)).takes::<orders::Order>(),
+        Route::new("POST", "/instance/v1/zones/{zone}/servers", "servers.create", Create, orders::create).takes::<orders::Order>(),
         Route::new("DELETE", "/instance/v1/zones/{zone}/servers/{id}", "servers.delete", Delete, |_, visit, id| servers::delete(visit, id)),
         Route::new("POST", "/instance/v1/zones/{zone}/servers/{server}/action", "servers.poweron", Change, |_, visit, _| servers::power_on(visit)).asks("action", "poweron"),
         Route::new("POST", "/instance/v1/zones/{zone}/servers/{server}/action", "servers.terminate", Delete, |_, visit, _| servers::terminate(visit)).asks("action", "terminate"),
         Route::new("PATCH", "/instance/v1/zones/{zone}/servers/{server}/user_data/{key}", "user-data.set", Change, |_, visit, key| servers::set_user_data(visit, key)),
-        Route::get("/instance/v1/zones/{zone}/ips", "addresses.list", |_, visit, _| things::list(visit, ADDRESS)),
-        Route::new("POST", "/instance/v1/zones/{zone}/ips", "addresses.create", Change, |_, visit, _| things::create_address(visit)).takes::<things::NewAddress>(),
-        Route::new("DELETE", "/instance/v1/zones/{zone}/ips/{id}", "addresses.delete", Change, |_, visit, id| things::delete(visit, ADDRESS, id)),
         Route::get("/iam/v1alpha1/ssh-keys", "keys.list", |_, visit, _| things::list(visit, KEY)),
         Route::get("/iam/v1alpha1/ssh-keys/{id}", "keys.get", |_, visit, id| things::get(visit, KEY, id)),
         Route::new("POST", "/iam/v1alpha1/ssh-keys", "keys.create", Change, |_, visit, _| things::create_key(visit)).takes::<things::NewKey>(),
         Route::new("DELETE", "/iam/v1alpha1/ssh-keys/{id}", "keys.delete", Change, |_, visit, id| things::delete(visit, KEY, id)),
         Route::get("/block/v1alpha1/zones/{zone}/volumes", "volumes.list", |_, visit, _| things::list(visit, VOLUME)),
         Route::get("/block/v1alpha1/zones/{zone}/volumes/{id}", "volumes.get", |_, visit, id| things::get(visit, VOLUME, id)),
+        Route::new("PATCH", "/block/v1alpha1/zones/{zone}/volumes/{id}", "volumes.update", Change, |_, visit, id| things::name_volume(visit, id)).takes::<things::Names>(),
         Route::new("DELETE", "/block/v1alpha1/zones/{zone}/volumes/{id}", "volumes.delete", Change, |_, visit, id| things::delete(visit, VOLUME, id)),
     ];
     const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] =
@@ -136,10 +137,12 @@ impl RestApi for Scaleway {
         ("organization", "", "organizations in the place of projects"),
         ("placement_group", "", "placement groups"),
         ("protected", "", "protection"),
-        ("public_ip", "", "addresses in the old form"),
-        ("server", "", "addresses for servers that are there"),
+        ("public_ip", "", "addresses of their own"),
+        ("public_ips", "", "addresses of their own"),
     ];
     const NULL_IS_ABSENT: bool = true;
+    // As Scaleway's own clients send it.
+    const UNDESCRIBED_CALLS: &'static [&'static str] = &["volumes.update"];
     #[rustfmt::skip]
     const LIMITS: &'static [Limit] = &[Limit { calls: "*", most: 100, seconds: 1, per: Per::Account }];
     const REFUSALS: Refusals = Refusals {
@@ -179,14 +182,19 @@ impl RestApi for Scaleway {
         match code {
             "not_found" => body["resource"] = text.into(),
             "invalid_arguments" => {
-                body["details"] = json!([{ "argument_name": text, "reason": "constraint" }])
+                body["details"] = json!([{ "argument_name": text, "reason": "constraint" }]);
             }
             "quotas_exceeded" => {
-                body["details"] = json!([{ "resource": "instances", "quota": 0, "current": 0 }])
+                body["details"] = json!([{ "resource": "instances", "quota": 0, "current": 0 }]);
             }
             _ => {}
         }
         Answer::json(status, &body)
+    }
+
+    fn control(&mut self, _world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        self.servers_alone = body["alone"].as_bool().filter(|_| name == "servers")?;
+        Some(Ok(body.clone()))
     }
 
     fn happened(&mut self, world: &mut World, happening: &Happening) {

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use rust_decimal::Decimal;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::catalogue::{self, GB};
-use super::things::{ADDRESS, PRICE_OF_ADDRESS, add_volume};
-use super::{Scaleway, missing, servers, things, zone};
+use super::things::add_volume;
+use super::{Scaleway, missing, servers, zone};
 use crate::backend::Boot;
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::Mark;
 use crate::core::rest::{Rental, RestApi, bad, body};
+
+/// What an address costs an hour, in thousandths of a euro.
+const PRICE_OF_ADDRESS: i64 = 4;
 
 /// The body of an order, without what `NOT_SIMULATED_FIELDS` names.
 #[derive(Debug, Deserialize)]
@@ -27,9 +30,7 @@ pub(super) struct Order {
     #[serde(rename = "routed_ip_enabled")]
     _routed_ip_enabled: Option<bool>,
     #[serde(default)]
-    volumes: BTreeMap<String, Volume>,
-    #[serde(default)]
-    public_ips: Vec<String>,
+    volumes: BTreeMap<String, Wanted>,
     #[serde(default)]
     tags: Vec<String>,
     security_group: Option<String>,
@@ -38,15 +39,16 @@ pub(super) struct Order {
 /// A volume of an order.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Volume {
+struct Wanted {
     size: Option<u64>,
     volume_type: Option<String>,
-    name: Option<String>,
+    #[serde(rename = "name")]
+    _name: Option<String>,
     #[serde(rename = "boot")]
     _boot: Option<bool>,
 }
 
-pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+pub(super) fn create(api: &mut Scaleway, visit: &mut Visit<'_>, _: &str) -> Result<Answer, Refusal> {
     let mut order: Order = body(visit.request)?;
     let zone = zone(visit)?;
     let Some(mut kind) = catalogue::find(visit.world, &zone, &order.commercial_type) else {
@@ -70,14 +72,9 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     if size < least {
         return bad("volumes: the root volume is smaller than the image");
     }
-    for id in &order.public_ips {
-        if things::server_of(things::own(visit, ADDRESS, id)?).is_some() {
-            return bad("public_ips: attached to another server");
-        }
-    }
     let dynamic = order.dynamic_ip_required.unwrap_or(true);
-    let has_dynamic = dynamic && order.public_ips.is_empty();
-    kind.on_demand += Decimal::new(PRICE_OF_ADDRESS * i64::from(has_dynamic), 3);
+    let pays = dynamic && !api.servers_alone;
+    kind.on_demand += Decimal::new(PRICE_OF_ADDRESS * i64::from(pays), 3);
     let id = visit.world.chance.uuid();
     // A boot that a test scripted for the order is that of the first start.
     let plan = (visit.boot != visit.world.boot).then(|| visit.boot.clone());
@@ -97,10 +94,9 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         },
     };
     visit.reserve(&kind, rental)?;
-    let name = root.name.map_or(image["name"].clone(), Value::from);
-    add_volume(visit, &id, &name, size, &order.project);
-    for address in &order.public_ips {
-        things::attach(visit.world, address, &id);
-    }
+    let name = format!("{}_sbs_volume_0", image["name"].as_str().unwrap_or_default());
+    // A GB costs a ten thousandth of a euro in an hour.
+    let price = Decimal::from(size * u64::from(!api.servers_alone)) / Decimal::from(10 * GB);
+    add_volume(visit, &id, &name, [size.into(), order.project.into()], price);
     servers::shown_now(visit, 201, &id)
 }

@@ -62,10 +62,9 @@ def check_keys(iam):
 
 
 def check_server(api, block, image, group):
-    address = api.create_ip(tags=["of-the-client"]).ip
     order = {
         "name": "sdk", "commercial_type": "L4-1-24G", "image": image.id, "tags": ["of-the-client", "pool=p"],
-        "dynamic_ip_required": False, "public_ips": [address.id], "security_group": group.id,
+        "dynamic_ip_required": True, "security_group": group.id,
         "volumes": {"0": VolumeServerTemplate(volume_type=VolumeVolumeType.SBS_VOLUME, name="root", size=50 * GB)},
     }
     refused(400, "invalid_arguments", api.create_server, **{**order, "commercial_type": "H100-9-80G"})
@@ -79,14 +78,15 @@ def check_server(api, block, image, group):
     assert task.status == "pending", task
     shown = lambda: api.get_server(**mine).server
     until("it runs", lambda: shown().state == "running" and shown().public_ips[0].address)
-    assert shown().public_ip.id == address.id, shown()
+    assert shown().public_ip.address == shown().public_ips[0].address, shown()
     assert [found.id for found in api.list_servers_all(tags=["of-the-client", "pool=p"])] == [server.id]
     assert api.list_servers_all(tags=["other"]) == []
-    assert [found.server.id for found in api.list_ips_all(tags=["of-the-client"])] == [server.id]
     refused(400, "invalid_request_error", api.delete_server, **mine)
 
     volume = block.get_volume(volume_id=shown().volumes["0"].id)
-    assert (volume.name, volume.size, volume.status) == ("root", 50 * GB, "in_use"), volume
+    assert (volume.size, volume.status) == (50 * GB, "in_use"), volume
+    named = block.update_volume(volume_id=volume.id, name="root", tags=["of-the-client"])
+    assert (named.name, named.tags, named.size) == ("root", ["of-the-client"], 50 * GB), named
     assert volume.references[0].product_resource_id == server.id, volume
     refused(412, "precondition_failed", block.delete_volume, volume_id=volume.id)
     api.server_action(**mine, action=ServerAction.TERMINATE)
@@ -102,10 +102,8 @@ def check_server(api, block, image, group):
     assert [left.id for left in block.list_volumes_all()] == [volume.id]
     block.delete_volume(volume_id=volume.id)
     refused(404, "not_found", block.get_volume, volume_id=volume.id)
-    api.delete_ip(ip=address.id)
-    refused(404, "not_found", api.delete_ip, ip=address.id)
 
-    stopped = api.create_server(**{**order, "public_ips": None, "image": "ubuntu_noble"}).server
+    stopped = api.create_server(**{**order, "image": "ubuntu_noble"}).server
     api.delete_server(server_id=stopped.id)
     left = stopped.volumes["0"].id
     until("its volume is free", lambda: block.get_volume(volume_id=left).status == "available")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::things::{ADDRESS, KEY, VOLUME};
+use super::things::KEY;
 use super::{catalogue, date, listed, missing, refused, things, zone};
 use crate::backend::Start;
 use crate::core::cloud::{Refusal, Visit};
@@ -42,31 +42,24 @@ fn state(server: &Machine, phase: Phase) -> (&'static str, &'static [&'static st
     }
 }
 
-/// The addresses of a server: those that it was given, or a dynamic one while it runs.
-fn addresses(visit: &Visit<'_>, server: &Machine) -> Vec<Value> {
-    let own = things::attached(visit.world, ADDRESS, &server.id).map(|thing| &thing.id);
-    let (own, endpoint): (Vec<_>, _) = (own.collect(), things::endpoint(server));
-    let is_dynamic = own.is_empty() && endpoint.is_some() && server.detail["dynamic"] == true;
-    let ids = if is_dynamic { vec![&server.id] } else { own };
-    let shown = |id: &String| {
-        json!({
-            "id": id, "address": endpoint.unwrap_or("51.15.0.1"), "gateway": "62.210.0.1", "netmask": "32",
-            "family": "inet", "dynamic": is_dynamic, "provisioning_mode": "dhcp", "tags": [], "ipam_id": id,
-            "state": "attached",
-        })
-    };
-    ids.into_iter().map(shown).collect()
+/// The dynamic address of a server that runs.
+fn address(server: &Machine) -> Option<Value> {
+    let endpoint = things::endpoint(server).filter(|_| server.detail["dynamic"] == true)?;
+    Some(json!({
+        "id": server.id, "address": endpoint, "gateway": "62.210.0.1", "netmask": "32", "family": "inet",
+        "dynamic": true, "provisioning_mode": "dhcp", "tags": [], "ipam_id": server.id, "state": "attached",
+    }))
 }
 
 fn shown(visit: &Visit<'_>, server: &Machine, phase: Phase) -> Value {
     let (state, actions) = state(server, phase);
     let (detail, zone, created) = (&server.detail, &server.region, date(server.created()));
-    let root = things::attached(visit.world, VOLUME, &server.id).map(|volume| {
+    let root = things::volume_of(visit.world, &server.id).map(|volume| {
         let volume = json!({ "id": volume.id, "volume_type": "sbs_volume", "boot": false, "zone": zone });
         ("0", volume)
     });
-    let root: BTreeMap<_, _> = root.collect();
-    let addresses = addresses(visit, server);
+    let root: BTreeMap<_, _> = root.into_iter().collect();
+    let addresses: Vec<_> = address(server).into_iter().collect();
     json!({
         "id": server.id, "name": server.mark.name, "organization": server.account, "project": detail["project"],
         "allowed_actions": actions, "tags": detail["tags"], "commercial_type": server.instance_type,

@@ -1,11 +1,10 @@
-//! What a project has beside its servers: SSH keys, block volumes, addresses.
+//! What a project has beside its servers: SSH keys and block volumes.
 
 use jiff::SignedDuration;
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::catalogue::GB;
 use super::{date, listed, missing, refused, zone};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::fingerprint;
@@ -19,13 +18,9 @@ use crate::core::world::World;
 pub(super) const KEY: &str = "ssh_key";
 /// The kind of a block volume.
 pub(super) const VOLUME: &str = "volume";
-/// The kind of an address.
-pub(super) const ADDRESS: &str = "ip";
-/// The tag of our own that has the id of the server that a volume or an address is attached to.
-pub(super) const SERVER: &str = "server";
-/// What an address costs an hour, in thousandths of a euro.
-pub(super) const PRICE_OF_ADDRESS: i64 = 4;
-/// How long a volume or an address is attached to a server that is gone.
+/// The tag of our own that has the id of the server that a volume is attached to.
+const SERVER: &str = "server";
+/// How long a volume is attached to a server that is gone.
 const DETACHES: SignedDuration = SignedDuration::from_secs(3);
 
 /// A key to be added.
@@ -37,29 +32,14 @@ pub(super) struct NewKey {
     project_id: String,
 }
 
-/// An address to be reserved.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewAddress {
-    project: String,
-    #[serde(default)]
-    tags: Vec<String>,
-    #[serde(rename = "type")]
-    _type: Option<String>,
-}
-
-pub(super) fn server_of(thing: &Resource) -> Option<&str> {
+fn server_of(thing: &Resource) -> Option<&str> {
     thing.tags.get(SERVER).map(String::as_str)
 }
 
-/// The things of a kind that a server has.
-pub(super) fn attached<'a>(
-    world: &'a World,
-    kind: &'a str,
-    server: &'a str,
-) -> impl Iterator<Item = &'a Resource> {
-    let things = world.resources.values();
-    things.filter(move |thing| thing.kind == kind && thing.exists() && server_of(thing) == Some(server))
+/// The volume that a server has.
+pub(super) fn volume_of<'a>(world: &'a World, server: &str) -> Option<&'a Resource> {
+    let mut things = world.resources.values();
+    things.find(|thing| thing.exists() && server_of(thing) == Some(server))
 }
 
 /// The address of a server that runs.
@@ -71,7 +51,7 @@ pub(super) fn endpoint(server: &Machine) -> Option<&str> {
     endpoint.map(|endpoint| endpoint.address.as_str())
 }
 
-fn shown(visit: &Visit<'_>, thing: &Resource) -> Value {
+fn shown(thing: &Resource) -> Value {
     let (mut value, server) = (thing.detail.clone(), server_of(thing));
     if thing.kind == VOLUME {
         let reference = json!({
@@ -80,12 +60,6 @@ fn shown(visit: &Visit<'_>, thing: &Resource) -> Value {
         });
         value["references"] = server.map(|_| reference).into_iter().collect();
         value["status"] = if server.is_some() { "in_use" } else { "available" }.into();
-    }
-    if thing.kind == ADDRESS {
-        let machine = server.and_then(|server| visit.world.machines.get(server));
-        value["address"] = machine.and_then(endpoint).unwrap_or("51.15.0.1").into();
-        value["state"] = if server.is_some() { "attached" } else { "detached" }.into();
-        value["server"] = server.map(|server| json!({ "id": server, "name": "" })).into();
     }
     value
 }
@@ -103,11 +77,10 @@ pub(super) fn list(visit: &mut Visit<'_>, kind: &str) -> Result<Answer, Refusal>
     let zone = zone(visit)?;
     let things = visit.resources(kind).filter(|thing| thing.region == zone);
     let fits = |thing: &Value| {
-        let fields = ["project", "project_id", "organization_id"];
+        let fields = ["project_id", "organization_id"];
         visit.fits(thing, &fields) && is_meant(visit, thing)
     };
-    let shown = things.map(|thing| shown(visit, thing));
-    listed(visit, &format!("{kind}s"), shown.filter(fits))
+    listed(visit, &format!("{kind}s"), things.map(shown).filter(fits))
 }
 
 /// A thing by its id, in the zone of the call where it has one.
@@ -120,7 +93,7 @@ pub(super) fn own<'a>(visit: &'a Visit<'_>, kind: &str, id: &str) -> Result<&'a 
 /// Keys and volumes are told without a field around them.
 pub(super) fn get(visit: &mut Visit<'_>, kind: &str, id: &str) -> Result<Answer, Refusal> {
     let thing = own(visit, kind, id)?;
-    Ok(Answer::json(200, &shown(visit, thing)))
+    Ok(Answer::json(200, &shown(thing)))
 }
 
 pub(super) fn delete(visit: &mut Visit<'_>, kind: &str, id: &str) -> Result<Answer, Refusal> {
@@ -159,37 +132,48 @@ pub(super) fn create_key(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         "organization_id": visit.account, "disabled": false,
     });
     let key = add(visit, KEY, detail, Decimal::ZERO);
-    Ok(Answer::json(200, &shown(visit, &key)))
+    Ok(Answer::json(200, &shown(&key)))
 }
 
-/// The root volume of a server. A GB costs a ten thousandth of a euro in an hour.
-pub(super) fn add_volume(visit: &mut Visit<'_>, server: &str, name: &Value, size: u64, project: &str) {
-    let price = Decimal::from(size) / Decimal::from(10 * GB);
+/// The root volume of a server, of this size in this project. The price is in thousandths of a euro.
+pub(super) fn add_volume(
+    visit: &mut Visit<'_>,
+    server: &str,
+    name: &str,
+    [size, project]: [Value; 2],
+    price: Decimal,
+) {
     let detail = json!({
         "name": name, "size": size, "project_id": project, "type": "sbs_5k", "tags": [], "parent_snapshot_id": null,
         "specs": { "perf_iops": 5_000, "class": "sbs" }, "last_detached_at": null,
     });
     let volume = add(visit, VOLUME, detail, price.normalize());
-    attach(visit.world, &volume.id, server);
-}
-
-pub(super) fn create_address(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
-    let new: NewAddress = body(visit.request)?;
-    let detail = json!({
-        "project": new.project, "tags": new.tags, "organization": visit.account, "type": "routed_ipv4",
-        "reverse": null, "ipam_id": "",
-    });
-    let thing = add(visit, ADDRESS, detail, Decimal::from(PRICE_OF_ADDRESS));
-    Ok(Answer::json(201, &json!({ "ip": shown(visit, &thing) })))
-}
-
-pub(super) fn attach(world: &mut World, thing: &str, server: &str) {
-    if let Some(thing) = world.resources.get_mut(thing) {
-        thing.tags.insert(SERVER.to_owned(), server.to_owned());
+    if let Some(volume) = visit.world.resources.get_mut(&volume.id) {
+        volume.tags.insert(SERVER.to_owned(), server.to_owned());
     }
 }
 
-/// A server is gone: after a while its volume and its address are free.
+/// New names of a volume.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Names {
+    name: Option<String>,
+    tags: Option<Vec<String>>,
+}
+
+pub(super) fn name_volume(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
+    let new: Names = body(visit.request)?;
+    own(visit, VOLUME, id)?;
+    if let Some(volume) = visit.world.resources.get_mut(id) {
+        let name = new.name.map(Value::from);
+        volume.detail["name"] = name.unwrap_or_else(|| volume.detail["name"].take());
+        let tags = new.tags.map(Value::from);
+        volume.detail["tags"] = tags.unwrap_or_else(|| volume.detail["tags"].take());
+    }
+    get(visit, VOLUME, id)
+}
+
+/// A server is gone: after a while its volume is free.
 pub(super) fn let_go(world: &mut World, server: &str) {
     let things = world.resources.values();
     let its = things.filter(|thing| server_of(thing) == Some(server));

@@ -98,6 +98,8 @@ pub trait RestApi: Send + Sized + 'static {
     const REFUSALS: Refusals;
     /// Statuses of the cloud's answers that its description leaves out.
     const UNDESCRIBED: &'static [u16] = &[];
+    /// Names of calls that the description leaves out.
+    const UNDESCRIBED_CALLS: &'static [&'static str] = &[];
 
     /// Its billing rules.
     fn billing(&self) -> Billing;
@@ -193,6 +195,12 @@ impl<A: RestApi> Rest<A> {
         self
     }
 
+    /// The description, where it has this call.
+    fn description_of(&self, call: &Call) -> Option<&Description> {
+        let described = !A::UNDESCRIBED_CALLS.contains(&call.name);
+        self.description.as_deref().filter(|_| described)
+    }
+
     /// A request as it is checked and handled.
     fn normalized<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let described = self.api.as_described(request);
@@ -274,11 +282,11 @@ impl<A: RestApi> Cloud for Rest<A> {
         route::of::<A>(request).map(|(route, _)| route.call().clone())
     }
 
-    fn check(&self, request: &Request, _call: &Call) -> Vec<String> {
+    fn check(&self, request: &Request, call: &Call) -> Vec<String> {
         let normalized = self.normalized(request);
         let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&normalized));
         let mut wrong: Vec<String> = strict.into_iter().collect();
-        if let Some(description) = &self.description {
+        if let Some(description) = self.description_of(call) {
             wrong.extend(description.check(&normalized));
         }
         wrong
@@ -358,8 +366,8 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
-        self.description
-            .as_ref()
+        self.recognise(request)
+            .map_or(self.description.as_deref(), |call| self.description_of(&call))
             .filter(|_| !A::UNDESCRIBED.contains(&answer.status))
             .map(|description| description.check_answer(&self.api.as_described(request), answer))
             .unwrap_or_default()

@@ -318,7 +318,10 @@ fn check_tables<A: RestApi>(api: A) {
             request.method
         );
     }
-    for route in A::ROUTES {
+    let described = A::ROUTES
+        .iter()
+        .filter(|route| rest.description_of(route.call()).is_some());
+    for route in described {
         let request = route.example();
         let wrong = description.check(&request);
         let there = !wrong.iter().any(|what| what.contains("has no "));
@@ -331,5 +334,5 @@ fn each_call_of_a_description_is_simulated_or_said_not_to_be() {
     check_tables(crate::lambda::Lambda);
     check_tables(crate::vultr::Vultr);
     check_tables(crate::digitalocean::DigitalOcean::default());
-    check_tables(crate::scaleway::Scaleway);
+    check_tables(crate::scaleway::Scaleway::default());
 }

@@ -14,7 +14,7 @@ const SECRET: &str = "5ec3e700-0000-4000-8000-00000000000b";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_services_own_client_understands_every_answer_and_is_understood() {
     let simulator = Builder::new()
-        .cloud(Rest::new(Scaleway).without_rate_limits())
+        .cloud(Rest::new(Scaleway::default()).without_rate_limits())
         .start()
         .await
         .expect("a simulator");
