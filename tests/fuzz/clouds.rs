@@ -316,10 +316,7 @@ pub(crate) fn scaleway(data: &[u8]) {
     for found in map::machines(servers, disks) {
         machine(&found, map::machine(&found).as_ref());
         if let Machine::Disk(disk) = &found {
-            assert!(
-                disk.name.starts_with("skyward"),
-                "a disk without a mark is nothing of ours"
-            );
+            assert!(disk.tags.is_some(), "a disk without a mark is nothing of ours");
         }
     }
     let _ = map::image(&heard.each::<Image>("/images"));

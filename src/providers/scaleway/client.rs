@@ -41,21 +41,13 @@ impl Client {
     pub async fn servers(&self, zone: &str) -> Result<Vec<Server>, ProviderError> {
         let call = Call::get("list the servers", "/instance/v1/zones/{zone}/servers").with(zone);
         let call = call.query("project", &*self.project).query("per_page", SIZE);
-        let mut all: Vec<Server> = self.rest.list(call, pages("/servers")).await?;
-        all.iter_mut()
-            .for_each(|server| zone.clone_into(&mut server.zone));
-        Ok(all)
+        self.rest.list(call, pages("/servers")).await
     }
 
     /// One server; an unknown id is an answer here.
     pub async fn server(&self, zone: &str, id: &str) -> Result<Option<Server>, ProviderError> {
         let call = Call::get("look at the server", "/instance/v1/zones/{zone}/servers/{id}");
-        let call = call.with(zone).with(id).wanting("/server");
-        let mut found: Option<Server> = self.rest.find(call).await?;
-        found
-            .iter_mut()
-            .for_each(|server| zone.clone_into(&mut server.zone));
-        Ok(found)
+        self.rest.find(call.with(zone).with(id).wanting("/server")).await
     }
 
     /// Makes a server that is switched off; answers with its id.
@@ -74,10 +66,8 @@ impl Client {
 
     /// Switches a server on (`poweron`), or ends it (`terminate`).
     pub async fn act(&self, zone: &str, id: &str, action: &str) -> Result<(), ProviderError> {
-        let call = Call::post(
-            "switch the server",
-            "/instance/v1/zones/{zone}/servers/{id}/action",
-        );
+        let pattern = "/instance/v1/zones/{zone}/servers/{id}/action";
+        let call = Call::post("switch the server", pattern);
         let call = call.with(zone).with(id).json(json!({ "action": action }));
         self.rest.done(call).await
     }
@@ -94,9 +84,15 @@ impl Client {
         let call = Call::get("list the disks", "/block/v1alpha1/zones/{zone}/volumes").with(zone);
         let call = call.query("project_id", &*self.project).query("page_size", SIZE);
         let list = List::numbered("/volumes", "page", End::Total("/total_count"));
-        let mut all: Vec<Disk> = self.rest.list(call, list).await?;
-        all.iter_mut().for_each(|disk| zone.clone_into(&mut disk.zone));
-        Ok(all)
+        self.rest.list(call, list).await
+    }
+
+    /// Gives a disk its name and its tags; whether it is there.
+    pub async fn name_disk(&self, zone: &str, id: &str, names: Value) -> Result<bool, ProviderError> {
+        let pattern = "/block/v1alpha1/zones/{zone}/volumes/{id}";
+        let call = Call::new("mark the disk", Method::PATCH, pattern, Effect::Repeatable);
+        let named: Option<Value> = self.rest.find(call.with(zone).with(id).json(names)).await?;
+        Ok(named.is_some())
     }
 
     /// Deletes a disk that no server has.
@@ -116,17 +112,18 @@ impl Client {
     /// The stock of a zone by the names of the kinds: `availability` is `available`, `scarce` or `shortage`.
     pub async fn stock(&self, zone: &str) -> Result<Vec<(String, Value)>, ProviderError> {
         let pattern = "/instance/v1/zones/{zone}/products/servers/availability";
-        let call = Call::get("read the stock", pattern)
-            .with(zone)
-            .query("per_page", SIZE);
-        self.rest.list(call, pages("/servers")).await
+        let call = Call::get("read the stock", pattern).with(zone);
+        self.rest
+            .list(call.query("per_page", SIZE), pages("/servers"))
+            .await
     }
 
     /// Public images of a zone.
     pub async fn images(&self, zone: &str) -> Result<Vec<Image>, ProviderError> {
         let call = Call::get("list the images", "/instance/v1/zones/{zone}/images").with(zone);
         let call = call.query("public", "true").query("arch", "x86_64");
-        let call = call.query("per_page", SIZE);
-        self.rest.list(call, pages("/images")).await
+        self.rest
+            .list(call.query("per_page", SIZE), pages("/images"))
+            .await
     }
 }

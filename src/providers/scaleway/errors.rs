@@ -11,7 +11,7 @@ const REMEDIES: Remedies = Remedies {
     settings: "Correct the scaleway settings of the Provider, or what its Pool overrides",
     credentials: "Write a valid secret key as SCW_SECRET_KEY into the Provider's Secret (console of Scaleway, IAM, API keys)",
     permission: "Give the API key the permission sets InstancesFullAccess and BlockStorageFullAccess on the project",
-    credit: "Put the billing of the Scaleway organization in order",
+    credit: "Put the billing of the Scaleway organization in order, or ask Scaleway's support what is wrong",
 };
 
 /// Words about an account that cannot pay.
@@ -38,6 +38,7 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
         // Nothing was done.
         "transient_state" | "precondition_failed" => (ErrorKind::Transient, None),
         // Abuse, or a debt; what is locked cannot be acted on.
+        "locked" if answer.effect() == Effect::Creates => (ErrorKind::NoCredit, Some(REMEDIES.credit)),
         "locked" => (ErrorKind::Permission, Some("Ask Scaleway's support why")),
         code if code == "quotas_exceeded" || says(QUOTAS) => (ErrorKind::Quota(said(&words)), Some(RAISE)),
         _ if says(UNPAID) => (ErrorKind::NoCredit, Some(REMEDIES.credit)),
@@ -50,10 +51,8 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
 
 /// Whether what was to be ended is in the middle of something.
 pub fn is_busy(error: &ProviderError) -> bool {
-    matches!(
-        error.code.as_deref(),
-        Some("transient_state" | "precondition_failed")
-    )
+    let code = error.code.as_deref();
+    matches!(code, Some("transient_state" | "precondition_failed"))
 }
 
 /// The words, and what is wrong with which argument.

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use skyward_core::{
-    Mark, Order, ProviderError, ProviderMachine, ProviderPhase,
+    Mark, Order, ProviderMachine, ProviderPhase,
     machine::{Endpoint, FailureKind, Rental},
 };
 use skyward_provider_kit::{
     lookup::Listed,
-    marks::{self, Name, Tags},
+    marks::{self, Tags},
     mentions, time,
 };
 
@@ -19,8 +19,6 @@ use super::{
 const TAGS: Tags = Tags::new("skyward-", 128);
 /// Between key and value of a mark in a tag, which is a plain text.
 const BETWEEN: char = '=';
-/// A disk has a name and, as its server is made with it, no tags.
-const DISK: Name = Name::new("skyward", '_', 128);
 /// Disks are sold in GB.
 const GB: u64 = 1_000_000_000;
 
@@ -33,10 +31,11 @@ impl Listed for Machine {
     }
 
     fn mark(&self) -> Option<Mark> {
-        match self {
-            Self::Server(server) => TAGS.read_texts(server.tags.as_deref()?, BETWEEN),
-            Self::Disk(disk) => DISK.read(&disk.name),
-        }
+        let tags = match self {
+            Self::Server(server) => &server.tags,
+            Self::Disk(disk) => &disk.tags,
+        };
+        TAGS.read_texts(tags.as_deref()?, BETWEEN)
     }
 
     fn gone(&self) -> bool {
@@ -57,22 +56,14 @@ impl Listed for Machine {
 pub fn machines(servers: Vec<Server>, disks: Vec<Disk>) -> Vec<Machine> {
     let mut all: Vec<Machine> = servers.into_iter().map(Machine::Server).collect();
     let marks: Vec<Mark> = all.iter().filter_map(Listed::mark).collect();
-    let left = |disk: &Machine| {
-        disk.mark()
-            .is_some_and(|mark| !marks.iter().any(|other| other.is(&mark)))
-    };
-    all.extend(disks.into_iter().map(Machine::Disk).filter(left));
+    let is_left = |mark: Mark| !marks.iter().any(|other| other.is(&mark));
+    let disks = disks.into_iter().map(Machine::Disk);
+    all.extend(disks.filter(|disk| disk.mark().is_some_and(is_left)));
     all
 }
 
 /// The body that makes a server of this image; `least` is what the image needs of the disk in bytes.
-pub fn body(
-    order: &Order,
-    settings: &Settings,
-    project: &str,
-    image: &str,
-    least: u64,
-) -> Result<Value, ProviderError> {
+pub fn body(order: &Order, settings: &Settings, project: &str, image: &str, least: u64) -> Value {
     let mut tags = TAGS.write_texts(&order.mark, BETWEEN);
     // The system of the machine fetches its keys at each boot: those of the project, and this one.
     let key: Vec<&str> = order.authorized_key.split_whitespace().take(2).collect();
@@ -88,12 +79,21 @@ pub fn body(
         "tags": tags,
         // Scaleway takes such an address back by itself.
         "dynamic_ip_required": true,
-        "volumes": { "0": { "name": DISK.write(&order.mark)?, "size": disk, "volume_type": "sbs_volume" } },
+        // Scaleway names it after the image, whatever stands here.
+        "volumes": { "0": { "size": disk, "volume_type": "sbs_volume" } },
     });
     if let Some(group) = &settings.security_group {
         body["security_group"] = json!(group);
     }
-    Ok(body)
+    body
+}
+
+/// The id of the disk that was made with a server, with the body that marks the disk; `None` while the
+/// server does not show both. The name is for people.
+pub fn disk(server: &Server) -> Option<(&str, Value)> {
+    let mark = TAGS.read_texts(server.tags.as_deref()?, BETWEEN)?;
+    let names = json!({ "name": marks::hostname(&mark), "tags": TAGS.write_texts(&mark, BETWEEN) });
+    Some((server.volumes["0"]["id"].as_str()?, names))
 }
 
 /// The newest Ubuntu with drivers among public images, with the least bytes of its disk. Machines with
@@ -114,38 +114,36 @@ pub fn image(images: &[Image]) -> Option<(String, u64)> {
 
 /// The machine that a server or a disk is; `None` when it does not carry our mark.
 pub fn machine(machine: &Machine) -> Option<ProviderMachine> {
-    let (endpoint, phase, rental) = match machine {
-        Machine::Disk(_) => (None, ProviderPhase::Stopping, Rental::default()),
-        Machine::Server(server) => {
-            let endpoint = Endpoint::ssh("root", server.address());
-            let phase = phase(server, endpoint.is_some());
-            let rental = Rental {
-                region: Some(server.zone.clone()),
-                hourly_price: server.price,
-                billed_since: time(server.creation_date.as_deref()),
-                ..Rental::default()
-            };
-            (endpoint, phase, rental)
-        }
-    };
-    Some(ProviderMachine {
+    let (Machine::Server(Server { zone, .. }) | Machine::Disk(Disk { zone, .. })) = machine;
+    // A disk is not on its way out by itself: the sweep ends it.
+    let left = "its server is gone, and Scaleway bills its disk until the disk is deleted";
+    let mut found = ProviderMachine {
         id: machine.id(),
         mark: machine.mark()?,
-        phase,
-        endpoint,
+        phase: ProviderPhase::Stopped(left.into()),
+        endpoint: None,
         private_address: None,
         private_interface: None,
         host_key: None,
-        rental,
-    })
+        rental: Rental {
+            region: Some(zone.clone()),
+            ..Rental::default()
+        },
+    };
+    if let Machine::Server(server) = machine {
+        found.endpoint = Endpoint::ssh("root", server.address());
+        found.phase = phase(server, found.endpoint.is_some());
+        found.rental.hourly_price = server.price;
+        found.rental.billed_since = time(server.creation_date.as_deref());
+    }
+    Some(found)
 }
 
 impl Server {
     /// Its first address of IPv4.
     fn address(&self) -> Option<&str> {
-        let mut all = self.public_ips.iter().flatten();
-        all.find(|address| address.family.as_deref().is_none_or(|family| family == "inet"))
-            .map(|address| address.address.as_str())
+        let mut all = self.public_ips.as_array()?.iter();
+        all.find(|address| address["family"] != "inet6")?["address"].as_str()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Scaleway: GPU Instances, on demand only, over REST. Each zone is an API of its own, and all zones
 //! are looked at: settings may have changed.
 //!
-//! An order has three calls: a server is made, told its boot data, and switched on. Each can be the
-//! last one before a crash or a failure, and then the same order goes on there. Marks are tags; the
-//! disk of a server outlives it and carries the mark in its name, and a machine is not gone while
-//! its disk is there. Nothing is shared: the key of a Pool comes with the boot data, since a key of
+//! An order has four calls: a server is made, its disk is marked, the server is told its boot data, and
+//! switched on. Each can be the last one before a crash or a failure, and then the same order goes on
+//! there. Marks are tags; the disk of a server outlives it, and a machine is not gone while its disk is
+//! there. No server is switched on or ended before its disk is marked. Nothing is shared: the key of a Pool comes with the boot data, since a key of
 //! the project would be let in to all other machines of the project.
 
 pub mod client;
@@ -135,11 +135,28 @@ impl Scaleway {
         Ok((*chosen).clone())
     }
 
-    /// The second and the third call of an order.
+    /// Marks the disk of a server; whether the disk is there.
+    async fn mark_disk(&self, server: &Server) -> Result<bool, ProviderError> {
+        match map::disk(server) {
+            Some((disk, names)) => self.client.name_disk(&server.zone, disk, names).await,
+            None => Ok(false),
+        }
+    }
+
+    /// The calls of an order after the first one.
     async fn start(&self, zone: &str, id: &str, order: &Order) -> Result<(), ProviderError> {
-        // The Pool's key is the only one of `root` then, whatever keys the project has.
-        let data = boot::script(order);
+        let server = self.client.server(zone, id).await?;
+        let marked = match &server {
+            Some(server) => self.mark_disk(server).await?,
+            None => false,
+        };
+        if !marked {
+            let what = format!("the new server {id} or its disk is not shown yet");
+            return Err(ProviderError::new(ErrorKind::Transient, "mark the disk", what));
+        }
         let started = async {
+            // The Pool's key is the only one of `root` then, whatever keys the project has.
+            let data = boot::script(order);
             self.client.boot_data(zone, id, data).await?;
             self.client.act(zone, id, "poweron").await
         };
@@ -150,6 +167,18 @@ impl Scaleway {
         let server = self.client.server(zone, id).await;
         let is_on = matches!(server, Ok(Some(server)) if server.state != "stopped");
         if is_on { Ok(()) } else { Err(refused) }
+    }
+
+    async fn end_server(&self, server: &Server) -> Result<(), ProviderError> {
+        if server.state == "stopping" {
+            return Ok(());
+        }
+        // Its order may not have come so far, and a person may have taken the mark away.
+        self.mark_disk(server).await?;
+        match server.state.as_str() {
+            "stopped" => self.client.delete(&server.zone, &server.id).await,
+            _ => self.client.act(&server.zone, &server.id, "terminate").await,
+        }
     }
 }
 
@@ -210,7 +239,7 @@ impl Service for Scaleway {
             Some(image) => (image.clone(), 0),
             None => self.image(zone).await?,
         };
-        let body = map::body(order, settings, &self.client.project, &image, least)?;
+        let body = map::body(order, settings, &self.client.project, &image, least);
         let id = self.client.create(zone, body).await?;
         self.start(zone, &id, order).await?;
         Ok(id)
@@ -223,11 +252,12 @@ impl Service for Scaleway {
         settings: &Settings,
     ) -> Result<String, ProviderError> {
         match machine {
-            Machine::Server(server) if server.state == "stopped" => {
-                self.start(&server.zone, &server.id, order).await?;
+            Machine::Server(server) => {
+                if server.state == "stopped" {
+                    self.start(&server.zone, &server.id, order).await?;
+                }
                 Ok(server.id.clone())
             }
-            Machine::Server(server) => Ok(server.id.clone()),
             // Of a server that was deleted. If the disk cannot be deleted yet, it is with the next server.
             Machine::Disk(disk) => {
                 let _ = self.client.delete_disk(&disk.zone, &disk.id).await;
@@ -238,11 +268,7 @@ impl Service for Scaleway {
 
     async fn end(&self, machine: &Machine) -> Result<Deletion, ProviderError> {
         let ended = match machine {
-            Machine::Server(server) => match server.state.as_str() {
-                "stopping" => Ok(()),
-                "stopped" => self.client.delete(&server.zone, &server.id).await,
-                _ => self.client.act(&server.zone, &server.id, "terminate").await,
-            },
+            Machine::Server(server) => self.end_server(server).await,
             Machine::Disk(disk) => self.client.delete_disk(&disk.zone, &disk.id).await,
         };
         match ended {

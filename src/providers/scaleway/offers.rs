@@ -63,14 +63,13 @@ pub fn price(kind: &Kind, rate: Option<&ExchangeRate>) -> Option<Usd> {
 /// The GPUs, whose name, memory and form factor the name of a kind has too (`H100-SXM-8-80G`).
 fn gpus(kind: &str, info: &Kind) -> Option<Accelerators> {
     let count = f64::from(info.gpu?);
-    let gpu = info.gpu_info.as_ref();
     // The words before the count: `H100-SXM` of `H100-SXM-8-80G`.
     let words = kind.split('-').take_while(|word| word.parse::<u32>().is_err());
     let named = words.collect::<Vec<_>>().join(" ");
-    let told = gpu.and_then(|gpu| gpu.gpu_name.as_deref()).unwrap_or(&named);
+    let told = info.gpu_info["gpu_name"].as_str().unwrap_or(&named);
     let text = accelerator::model(&named).map_or(told, |_| named.as_str());
-    let memory = gpu.and_then(|gpu| gpu.gpu_memory);
-    let listed = memory.map(|bytes| accelerator::nominal_memory_gb(text, bytes as f64 / 1_048_576.0));
+    let memory = info.gpu_info["gpu_memory"].as_f64();
+    let listed = memory.map(|bytes| accelerator::nominal_memory_gb(text, bytes / 1_048_576.0));
     hardware::accelerators(text, count, listed)
 }
 

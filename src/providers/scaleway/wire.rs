@@ -20,8 +20,7 @@ pub enum Machine {
 pub struct Server {
     /// Its id.
     pub id: String,
-    /// Where it stands; the list that it is in says so too.
-    #[serde(default)]
+    /// Where it stands.
     pub zone: String,
     /// Where it is in its life.
     pub state: String,
@@ -31,8 +30,12 @@ pub struct Server {
     pub commercial_type: String,
     /// Since when it exists.
     pub creation_date: Option<String>,
-    /// Its addresses; none until it starts.
-    pub public_ips: Option<Vec<Address>>,
+    /// Its disks by their place, each with its `id`; that of `0` was made with it.
+    #[serde(default)]
+    pub volumes: Value,
+    /// Its addresses, each with its `address` and `family`; none until it starts.
+    #[serde(default)]
+    pub public_ips: Value,
     /// Whose it is.
     pub tags: Option<Vec<String>>,
     /// Price of what was rented in USD per hour, where that is known; no field of Scaleway's.
@@ -40,25 +43,14 @@ pub struct Server {
     pub price: Option<Usd>,
 }
 
-/// A public address.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Address {
-    /// The address.
-    pub address: String,
-    /// `inet` or `inet6`.
-    pub family: Option<String>,
-}
-
 /// A disk in block storage.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Disk {
     /// Its id.
     pub id: String,
-    /// Its name, which carries the mark.
-    #[serde(default)]
-    pub name: String,
-    /// Where it stands; the list that it is in says so too.
-    #[serde(default)]
+    /// Whose it is.
+    pub tags: Option<Vec<String>>,
+    /// Where it stands.
     pub zone: String,
     /// Where it is in its life.
     pub status: Option<String>,
@@ -75,19 +67,11 @@ pub struct Kind {
     pub ram: u64,
     /// Number of GPUs.
     pub gpu: Option<u32>,
-    /// The model of the GPUs.
-    pub gpu_info: Option<Gpu>,
+    /// The model of the GPUs: `gpu_name`, and `gpu_memory` of one in bytes.
+    #[serde(default)]
+    pub gpu_info: Value,
     /// Whether Scaleway sells it no longer.
     pub end_of_service: Option<bool>,
-}
-
-/// A model of GPU.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Gpu {
-    /// Its name.
-    pub gpu_name: Option<String>,
-    /// Memory of one in bytes.
-    pub gpu_memory: Option<u64>,
 }
 
 /// An image.

@@ -24,7 +24,7 @@ fn servers() -> Vec<Server> {
 }
 
 fn written(order: &Order, settings: &Settings, least: u64) -> Value {
-    body(order, settings, "project", "i-new", least).unwrap()
+    body(order, settings, "project", "i-new", least)
 }
 
 #[test]
@@ -50,28 +50,26 @@ fn an_order_has_a_disk_and_a_server_that_carry_its_mark() {
     assert_eq!(Machine::Server(server).mark(), Some(order().mark));
     let volume = &written["volumes"]["0"];
     assert_eq!(volume["volume_type"], "sbs_volume");
-    let disk = Disk {
-        name: volume["name"].as_str().unwrap().to_owned(),
-        ..recorded("volumes").remove(2)
-    };
-    assert_eq!(Machine::Disk(disk).mark(), Some(order().mark));
+    assert_eq!(volume.get("name"), None, "Scaleway would not keep it");
 }
 
 #[test]
-fn the_name_of_a_disk_holds_the_uids_of_its_mark_and_is_no_longer_than_it_may_be() {
-    let uid = "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22";
-    let mark = Mark {
-        cluster: uid.into(),
-        pool_uid: uid.into(),
-        machine_uid: uid.into(),
-        slot: 999,
-        attempt: 99,
-        machine: "m".repeat(63),
-        ..Mark::default()
+fn the_disk_that_was_made_with_a_server_is_marked_as_its_server_is() {
+    let servers = servers();
+    let (id, names) = disk(&servers[0]).unwrap();
+    assert_eq!(id, "5d6e7f80-66fd-4dfb-b839-443f2e6c0b60");
+    assert_eq!(names["name"], "skyward-train-0-1");
+    let marked = Disk {
+        tags: serde_json::from_value(names["tags"].clone()).unwrap(),
+        ..recorded("volumes").remove(2)
     };
-    let name = DISK.write(&mark).unwrap();
-    assert!(name.len() <= 128, "{name}");
-    assert!(DISK.read(&name).unwrap().is(&mark));
+    assert_eq!(Machine::Disk(marked).mark(), Some(order().mark));
+    assert!(disk(&servers[1]).is_none(), "it is not ours");
+    let not_yet = Server {
+        volumes: json!({}),
+        ..servers[0].clone()
+    };
+    assert!(disk(&not_yet).is_none());
 }
 
 #[rstest]
@@ -125,12 +123,14 @@ fn a_disk_counts_where_no_server_has_its_mark() {
 }
 
 #[test]
-fn a_disk_that_is_left_is_a_machine_that_ends_until_it_is_gone() {
+fn a_disk_that_is_left_is_a_machine_that_the_sweep_ends() {
     let mut disk: Disk = recorded("volumes").remove(1);
     let left = machine(&Machine::Disk(disk.clone())).unwrap();
     assert_eq!((left.mark.machine_uid.as_str(), left.mark.slot), ("n-uid", 1));
-    assert_eq!(left.phase, ProviderPhase::Stopping);
+    // What is on its way out is no orphan.
+    assert!(matches!(left.phase, ProviderPhase::Stopped(_)), "{left:?}");
     assert_eq!(left.endpoint, None);
+    assert_eq!(left.rental.region.as_deref(), Some("fr-par-2"));
     assert!(
         Machine::Disk(disk.clone()).unfinished(),
         "no order is answered by it"
@@ -184,7 +184,7 @@ fn each_state_has_its_phase(
     state.clone_into(&mut server.state);
     server.state_detail = Some(detail.into());
     if !has_address {
-        server.public_ips = None;
+        server.public_ips = json!([]);
     }
     let phase = format!("{:?}", machine(&Machine::Server(server)).unwrap().phase);
     assert!(phase.starts_with(expected) || phase.contains(expected), "{phase}");
