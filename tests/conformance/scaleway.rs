@@ -3,27 +3,31 @@
 use std::time::Duration;
 
 use serde_json::json;
-use skyward_cloudsim::{Fault, Rule};
+use skyward_cloudsim::{Left, Market as Sold, Shelf};
 use skyward_conformance::{Bench, connect, machine};
-use skyward_core::{Deletion, ErrorKind, Market, ProviderPhase};
+use skyward_core::{Deletion, ErrorKind, Market, Order, ProviderPhase};
 use tokio::time::sleep;
 
 use crate::in_virtual_time;
 
-/// The call that switches a server on.
-const ACTION: &str = "servers.poweron";
+/// Sets what is left of the type of an order, of which a server needs one to be switched on.
+fn leave(bench: &Bench, order: &Order, left: Left) {
+    let shelf = Shelf::new(&order.instance_type, &order.region, Sold::OnDemand);
+    bench.sim.world(|world| world.stock.set(shelf, left));
+}
 
 #[test]
 fn an_order_that_came_to_a_halt_between_its_calls_is_no_machine_and_goes_on_there() {
     in_virtual_time(async || {
         let bench = Bench::start("scaleway", None).await;
         let order = bench.order(Market::OnDemand, 0).await;
-        bench.sim.fault(Rule::once(ACTION, Fault::NoCapacity));
+        leave(&bench, &order, Left::Count(0));
         let refused = bench.provider.create(&order).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::NoCapacity, "{refused}");
         assert_eq!(bench.machines(), 1);
         let unknown = machine(&order, None);
         assert_eq!(bench.provider.get(&unknown).await.unwrap(), None);
+        leave(&bench, &order, Left::Plenty);
         let (running, refused) = bench.bring_up(&order).await;
         assert!(refused.is_empty(), "{refused:?}");
         assert_eq!(bench.machines(), 1, "nothing was ordered twice");
@@ -37,7 +41,7 @@ fn a_server_that_finds_no_place_is_ended_with_its_disk() {
     in_virtual_time(async || {
         let bench = Bench::start("scaleway", None).await;
         let order = bench.order(Market::OnDemand, 0).await;
-        bench.sim.fault(Rule::once(ACTION, Fault::NoCapacity));
+        leave(&bench, &order, Left::Count(0));
         bench.provider.create(&order).await.unwrap_err();
         let refused = bench.end(&order, None).await;
         assert!(refused.is_empty(), "{refused:?}");

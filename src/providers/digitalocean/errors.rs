@@ -16,7 +16,7 @@ const REMEDIES: Remedies = Remedies {
 };
 
 /// Words about an account that cannot pay.
-const UNPAID: &[&str] = &["billing", "payment", "past due", "balance", "credit card"];
+const UNPAID: &[&str] = &["billing", "payment", "past due", "balance", "card", "locked"];
 /// Words about a limit of the account, which is 0 for GPUs until somebody asks for them.
 const LIMITS: &[&str] = &[
     "limit",

@@ -51,15 +51,14 @@ impl Listed for Machine {
     }
 }
 
-/// What exists for machines: servers, and marked disks of which no server has the mark. A disk that a
-/// server has cannot be deleted, so it does no harm that one list is newer than the other.
+/// What exists for machines: servers, and marked disks that no server has. A disk that a server has
+/// cannot be deleted, so it does no harm that one list is newer than the other.
 pub fn machines(servers: Vec<Server>, disks: Vec<Disk>) -> Vec<Machine> {
-    let mut all: Vec<Machine> = servers.into_iter().map(Machine::Server).collect();
-    let marks: Vec<Mark> = all.iter().filter_map(Listed::mark).collect();
-    let is_left = |mark: Mark| !marks.iter().any(|other| other.is(&mark));
-    let disks = disks.into_iter().map(Machine::Disk);
-    all.extend(disks.filter(|disk| disk.mark().is_some_and(is_left)));
-    all
+    let root = |server: &Server| server.volumes["0"]["id"].as_str().map(str::to_owned);
+    let had: Vec<String> = servers.iter().filter_map(root).collect();
+    let left = disks.into_iter().filter(|disk| !had.contains(&disk.id));
+    let left = left.map(Machine::Disk).filter(|disk| disk.mark().is_some());
+    servers.into_iter().map(Machine::Server).chain(left).collect()
 }
 
 /// The body that makes a server of this image; `least` is what the image needs of the disk in bytes.

@@ -105,7 +105,7 @@ fn the_newest_ubuntu_with_drivers_in_block_storage_is_taken() {
 }
 
 #[test]
-fn a_disk_counts_where_no_server_has_its_mark() {
+fn a_disk_counts_where_no_server_has_it() {
     let ids = |servers: Vec<Server>| -> Vec<String> {
         let all = machines(servers, recorded("volumes"));
         all.iter()
