@@ -271,9 +271,10 @@ impl Service for Scaleway {
             Machine::Server(server) => self.end_server(server).await,
             Machine::Disk(disk) => self.client.delete_disk(&disk.zone, &disk.id).await,
         };
+        // It is in the middle of something, such as leaving its server; or it is gone, and its disk is not.
+        let goes_on = |error: &ProviderError| errors::is_busy(error) || error.kind == ErrorKind::NotFound;
         match ended {
-            // It is in the middle of something, such as leaving its server.
-            Err(error) if errors::is_busy(&error) => Ok(Deletion::InProgress),
+            Err(error) if goes_on(&error) => Ok(Deletion::InProgress),
             ended => ended.map(|()| Deletion::InProgress),
         }
     }
