@@ -7,12 +7,14 @@
 //! `docs/adding-a-provider.md` is the recipe.
 
 pub mod container;
+pub mod digitalocean;
 #[cfg(test)]
 mod fixtures;
 pub mod instrumented;
 pub mod lambda;
 pub mod registry;
 pub mod runpod;
+pub mod scaleway;
 pub mod vastai;
 pub mod verda;
 pub mod vultr;

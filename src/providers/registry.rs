@@ -7,15 +7,17 @@ use std::{
 };
 
 use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec};
-use skyward_core::{
-    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError,
+use skyward_core::{Account, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError};
+pub use skyward_core::{
+    Capabilities,
+    provider::{Idempotency, ReclaimNotice},
 };
 use skyward_provider_kit::{Cloud, Connected};
 
 use crate::{
-    container,
+    container, digitalocean,
     instrumented::{CallSink, Instrumented},
-    lambda, runpod, vastai, verda, vultr,
+    lambda, runpod, scaleway, vastai, verda, vultr,
 };
 
 /// Default of `requestTimeout` of every kind.
@@ -39,8 +41,10 @@ pub struct Options {
 const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
     skyward_provider_aws::AWS,
+    Cloud::of::<digitalocean::DigitalOcean>(),
     Cloud::of::<lambda::Lambda>(),
     Cloud::of::<runpod::RunPod>(),
+    Cloud::of::<scaleway::Scaleway>(),
     Cloud::of::<vastai::VastAi>(),
     Cloud::of::<verda::Verda>(),
     Cloud::of::<vultr::Vultr>(),

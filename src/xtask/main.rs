@@ -1,11 +1,12 @@
 //! Developer commands.
 //!
 //! `cargo xtask generate` writes what is made from the code (CRDs, the chart's copy,
-//! the reference, settings in the providers' pages, the pictures of ARCHITECTURE.md, the agent
-//! protocol); `cargo xtask check` fails when one of them is stale, when a crate or a room of the
-//! controller uses what it must not (`layers`, `rooms`) or is too large (`lines`, `sizes`), when
-//! tests would compile again what programs compiled (`features`) or when documentation says what it
-//! must not (`words`). `cargo xtask lines` counts code. None needs a network.
+//! the reference, settings in the providers' pages, the tables of their kinds, the pictures of
+//! ARCHITECTURE.md, the agent protocol); `cargo xtask check` fails when one of them is stale, when a
+//! crate or a room of the controller uses what it must not (`layers`, `rooms`) or is too large
+//! (`lines`, `sizes`), when tests would compile again what programs compiled (`features`) or when
+//! documentation says what it must not (`words`). `cargo xtask lines` counts code. None needs a
+//! network.
 
 #![expect(
     clippy::print_stdout,
@@ -14,6 +15,7 @@
 
 mod crds;
 mod features;
+mod kinds;
 mod layers;
 mod lines;
 mod output;
@@ -64,6 +66,7 @@ fn main() -> Result<()> {
     crds::generate(&mut output)?;
     reference::generate(&mut output)?;
     pages::generate(&mut output)?;
+    kinds::generate(&mut output)?;
     pictures::generate(&mut output, &root())?;
     if let Err(error) = protocol::generate(check) {
         output.problem(format!("{error:#}"));

@@ -8,10 +8,12 @@
 pub mod aws;
 pub mod backend;
 pub mod core;
+pub mod digitalocean;
 pub mod lambda;
 #[cfg(test)]
 mod published;
 pub mod runpod;
+pub mod scaleway;
 pub mod vastai;
 pub mod verda;
 pub mod vultr;
@@ -32,7 +34,16 @@ use crate::core::cloud::Cloud;
 use crate::core::rest::Rest;
 
 /// The clouds that there are.
-pub const CLOUDS: &[&str] = &["aws", "vastai", "runpod", "verda", "lambda", "vultr"];
+pub const CLOUDS: &[&str] = &[
+    "aws",
+    "vastai",
+    "runpod",
+    "verda",
+    "lambda",
+    "vultr",
+    "digitalocean",
+    "scaleway",
+];
 
 /// A cloud by its name.
 pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
@@ -44,6 +55,8 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "verda" => Some(Box::new(verda::Verda::new())),
         "lambda" => Some(Box::new(Rest::new(lambda::Lambda))),
         "vultr" => Some(Box::new(Rest::new(vultr::Vultr))),
+        "digitalocean" => Some(Box::new(Rest::new(digitalocean::DigitalOcean::default()))),
+        "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway::default()))),
         _ => None,
     }
 }

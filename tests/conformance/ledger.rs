@@ -400,7 +400,16 @@ fn an_order_whose_answer_was_lost_is_billed_from_its_beginning() {
         record.until("it does not run", Record::is_ready).await;
         bench.pass(LIFE).await;
         record.end().await;
-        assert_settled(kind, &record);
+        if kind == "scaleway" {
+            // It bills a server from when that is switched on, which is a wait after it was made here.
+            let (ours, bill) = record.both();
+            assert!(
+                ours >= bill && (ours - bill) * 100 <= bill,
+                "{kind}: {ours} and {bill}"
+            );
+        } else {
+            assert_settled(kind, &record);
+        }
         bench.judge(kind);
     });
 }

@@ -74,6 +74,21 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
             delete: "instances.delete",
         }),
+        "digitalocean" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("DIGITALOCEAN_TOKEN", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "droplets.create")]),
+            delete: "droplets.delete",
+        }),
+        "scaleway" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("SCW_SECRET_KEY", key)],
+            // A euro for a dollar, so that bills can be compared.
+            settings: json!({ "projectId": ACCOUNT, "exchangeRate": { "usd": "1", "asOf": "2026-11-01" } }),
+            create: BTreeMap::from([(Market::OnDemand, "servers.create")]),
+            delete: "servers.terminate",
+        }),
         "vultr" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VULTR_API_KEY", key)],
@@ -166,6 +181,8 @@ impl Bench {
         sim.world(|world| world.add_account(subject.customer.clone()));
         // Verda's description allows more than one form of some answers: our client takes each.
         drop(sim.control("answers", &serde_json::json!({ "mixed": true })));
+        // Figures have machines alone, and so has the bill that they are compared with.
+        drop(sim.control("servers", &json!({ "alone": true })));
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
         // A pause of the leader is one of the virtual time.
         let fence = Fence::with_clock(|| Instant::now().into_std());

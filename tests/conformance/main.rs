@@ -8,6 +8,7 @@
 
 mod bids;
 mod canary;
+mod digitalocean;
 mod fence;
 mod foreign;
 mod ledger;
@@ -16,6 +17,7 @@ mod overlay;
 mod pages;
 mod prices;
 mod prism;
+mod scaleway;
 mod tokens;
 mod vultr;
 

@@ -33,7 +33,7 @@ fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
         let machine = world.machines.get_mut(id).unwrap();
         match kind {
             "vastai" => swap(&mut machine.mark.name, &mut other.label),
-            "vultr" => swap(&mut machine.detail["tags"], &mut other.texts),
+            "digitalocean" | "scaleway" | "vultr" => swap(&mut machine.detail["tags"], &mut other.texts),
             _ => swap(&mut machine.mark.tags, &mut other.tags),
         }
     });
@@ -41,7 +41,7 @@ fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
 
 #[test]
 fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
-    for kind in ["aws", "lambda", "vastai", "vultr"] {
+    for kind in ["aws", "digitalocean", "lambda", "scaleway", "vastai", "vultr"] {
         if !can_be_tried(kind) {
             continue;
         }

@@ -17,7 +17,7 @@ use skyward_provider_kit::{
     http::{Answer, Effect},
     lookup::Listed,
 };
-use skyward_providers::{lambda, runpod, vastai, verda, vultr};
+use skyward_providers::{digitalocean, lambda, runpod, scaleway, vastai, verda, vultr};
 
 use crate::{document::document, input::Input};
 
@@ -286,6 +286,55 @@ pub(crate) fn runpod(data: &[u8]) {
     let _ = offers::price_of_cpus(&cpus, "cpu3c", 2);
 }
 
+fn scaleway_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("scaleway", "servers.json"),
+        fixture!("scaleway", "kinds.json"),
+    ];
+    known.extend(bodies(fixture!("scaleway", "errors.json")));
+    known
+}
+
+pub(crate) fn scaleway_seeds() -> Vec<Vec<u8>> {
+    seeds(&scaleway_known())
+}
+
+pub(crate) fn scaleway(data: &[u8]) {
+    use scaleway::{
+        config::Settings,
+        errors::{is_busy, provider_error},
+        map,
+        offers::{self, Kinds, Shortages},
+        wire::{Disk, Image, Machine, Server},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(scaleway_known);
+    let heard = Heard::of(data, "Scaleway", &KNOWN);
+    heard.judged(provider_error, &["/server/id"]);
+    let _ = is_busy(&provider_error(&heard.answer));
+    let (servers, disks) = (heard.each::<Server>("/servers"), heard.each::<Disk>("/volumes"));
+    for found in map::machines(servers, disks) {
+        machine(&found, map::machine(&found).as_ref());
+        if let Machine::Disk(disk) = &found {
+            assert!(disk.tags.is_some(), "a disk without a mark is nothing of ours");
+        }
+    }
+    let _ = map::image(&heard.each::<Image>("/images"));
+    let stock: BTreeMap<String, Value> = heard.at("/availability/servers").unwrap_or_default();
+    let shortages = Shortages::from([("fr-par-2", offers::shortages(stock.into_iter().collect()))]);
+    let kinds = Kinds::from([("fr-par-2", heard.at("/servers").unwrap_or_default())]);
+    let rate = serde_json::from_value(json!({ "usd": "1.08", "asOf": "2026-11-01" }));
+    let settings = Settings {
+        exchange_rate: rate.ok(),
+        ..Settings::default()
+    };
+    for kind in kinds.values().flat_map(BTreeMap::values) {
+        let price = offers::price(kind, settings.exchange_rate.as_ref());
+        assert!(price.is_none_or(|price| !price.is_zero()));
+    }
+    offered(&offers::offers(&kinds, &shortages, &settings));
+}
+
 fn vastai_known() -> Vec<Value> {
     let mut known = vec![
         fixture!("vastai", "asks.json"),
@@ -396,6 +445,47 @@ pub(crate) fn verda(data: &[u8]) {
         "FIN-01",
     );
     offered(&made);
+}
+
+fn digitalocean_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("digitalocean", "sizes.json"),
+        fixture!("digitalocean", "droplets.json"),
+        json!({
+            "tags": [{ "name": "skyward:c:p:m:0:1", "resources": { "count": 0 } }],
+        }),
+    ];
+    known.extend(bodies(fixture!("digitalocean", "errors.json")));
+    known
+}
+
+pub(crate) fn digitalocean_seeds() -> Vec<Vec<u8>> {
+    seeds(&digitalocean_known())
+}
+
+pub(crate) fn digitalocean(data: &[u8]) {
+    use digitalocean::{
+        config::Settings,
+        errors::provider_error,
+        map, offers,
+        wire::{Droplet, Size, Tag},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(digitalocean_known);
+    let heard = Heard::of(data, "DigitalOcean", &KNOWN);
+    heard.judged(provider_error, &["/droplet/id", "/ssh_key/id", "/firewall/id"]);
+    for droplet in heard.each::<Droplet>("/droplets") {
+        machine(&droplet, map::machine(&droplet).as_ref());
+    }
+    for tag in heard.each::<Tag>("/tags") {
+        let _ = (tag.is_unused(), map::pool_of("c", &tag.name));
+    }
+    let sizes = heard.each::<Size>("/sizes");
+    for size in &sizes {
+        assert!(!map::image(size).is_empty());
+        assert!(offers::price(Some(size.price_hourly)).is_none_or(|price| !price.is_zero()));
+    }
+    offered(&offers::offers(&sizes, &Settings::default()));
 }
 
 fn vultr_known() -> Vec<Value> {

@@ -67,6 +67,11 @@ pub const TARGETS: &[Target] = &[
         seeds: aws::seeds,
     },
     Target {
+        name: "digitalocean",
+        run: clouds::digitalocean,
+        seeds: clouds::digitalocean_seeds,
+    },
+    Target {
         name: "lambda",
         run: clouds::lambda,
         seeds: clouds::lambda_seeds,
@@ -75,6 +80,11 @@ pub const TARGETS: &[Target] = &[
         name: "runpod",
         run: clouds::runpod,
         seeds: clouds::runpod_seeds,
+    },
+    Target {
+        name: "scaleway",
+        run: clouds::scaleway,
+        seeds: clouds::scaleway_seeds,
     },
     Target {
         name: "vastai",

@@ -111,6 +111,14 @@ impl Clouds {
                     ("AWS_SECRET_ACCESS_KEY", secret.clone()),
                 ],
             ),
+            "digitalocean" => (key(), vec![("DIGITALOCEAN_TOKEN", secret.clone())]),
+            "scaleway" => (
+                key(),
+                vec![
+                    ("SCW_SECRET_KEY", secret.clone()),
+                    ("SCW_DEFAULT_PROJECT_ID", account.to_owned()),
+                ],
+            ),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),

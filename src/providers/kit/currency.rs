@@ -21,10 +21,18 @@ use crate::Amount;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExchangeRate {
     /// In USD, as a decimal such as `"1.08"`.
-    #[schemars(with = "String", regex(pattern = r"^[0-9]{1,6}(\.[0-9]{1,8})?$"))]
+    #[schemars(
+        with = "String",
+        length(max = 15),
+        regex(pattern = r"^[0-9]{1,6}(\.[0-9]{1,8})?$")
+    )]
     pub usd: Rate,
     /// The day of the rate, such as `2026-11-01`.
-    #[schemars(with = "String", regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
+    #[schemars(
+        with = "String",
+        length(max = 10),
+        regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")
+    )]
     pub as_of: Date,
 }
 

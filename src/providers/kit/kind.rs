@@ -76,6 +76,14 @@ pub trait Kind: Service + Sized {
         Ok(Auth::Bearer(first::<Self>(credentials)?))
     }
 
+    /// Settings with what the Secret has of them.
+    fn complete(
+        settings: Self::Settings,
+        _credentials: &Credentials,
+    ) -> Result<Self::Settings, ProviderError> {
+        Ok(settings)
+    }
+
     /// The calls of an account with these settings.
     fn new(rest: Rest, settings: Self::Settings) -> Self;
 }
@@ -87,6 +95,7 @@ fn first<K: Kind>(credentials: &Credentials) -> Result<Secret, ProviderError> {
 
 fn connect<K: Kind>(account: Account) -> Connected {
     let settings = settings_of(K::CAPABILITIES.kind, account.settings.clone())?;
+    let settings = K::complete(settings, &account.credentials)?;
     let identity = first::<K>(&account.credentials)?;
     let http = Http::new(Setup {
         cloud: K::CLOUD,

@@ -35,6 +35,13 @@ pub trait Listed: Clone + Send + Sync + 'static {
     fn mark(&self) -> Option<Mark>;
     /// Whether it no longer exists; lists may show it for a while.
     fn gone(&self) -> bool;
+
+    /// Whether it answers no order as it is: what an order of several calls left that did not come to its
+    /// end, or what is left of a machine, such as a disk. Until an id is on record the order goes again,
+    /// and [`Service::resume`] finds it. It is ended as a machine is.
+    fn unfinished(&self) -> bool {
+        false
+    }
 }
 
 /// The calls of one account at such a cloud. Calls that change something are made only
@@ -70,6 +77,19 @@ pub trait Service: Send + Sync + 'static {
 
     /// Orders a machine that is certainly not there yet; answers with its id.
     async fn order(&self, order: &Order, settings: &Self::Settings) -> Result<String, ProviderError>;
+
+    /// Sends what is left of an order of several calls, of which a crash or a failure left this machine.
+    /// Answers with its id.
+    async fn resume(
+        &self,
+        machine: &Self::Machine,
+        _order: &Order,
+        _settings: &Self::Settings,
+    ) -> Result<String, ProviderError> {
+        // Each look at the machine tells how far that is.
+        let _ = self.finish(machine).await;
+        Ok(machine.id())
+    }
 
     /// Finishes an order that a crash or a lost answer interrupted, such as joining a network.
     /// Answers with the machine's phase until that is done. Not called for a machine that took runs
@@ -142,8 +162,16 @@ impl<S: Service> LookUp<S> {
     /// Looks for a machine, also one that is gone. A machine that the list lacks is looked up by
     /// its id, where that is known: lists may lag, or leave out the mark.
     async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
-        let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let machines = self.machines().await?;
+        self.look_among(&machines, machine).await
+    }
+
+    async fn look_among(
+        &self,
+        machines: &[S::Machine],
+        machine: &MachineRef,
+    ) -> Result<Look<S::Machine>, ProviderError> {
+        let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
         let Some(id) = &machine.id else {
             // A machine that is gone must not hide an existing one.
             let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
@@ -172,18 +200,27 @@ impl<S: Service> LookUp<S> {
         let id = match self.look(&MachineRef::of(order)).await? {
             // A machine that is gone does not fulfil an order, as after a restore of the cluster.
             Look::Found(found) if found.gone() => self.service.order(order, &settings).await?,
-            Look::Found(found) => {
-                // Each look at the machine tells how far that is.
-                let _ = self.service.finish(&found).await;
-                found.id()
-            }
+            Look::Found(found) => self.service.resume(&found, order, &settings).await?,
             Look::Nothing | Look::Foreign => self.service.order(order, &settings).await?,
         };
         Ok(Accepted { id })
     }
 
     async fn end(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        match self.look(machine).await? {
+        let machines = self.machines().await?;
+        let found = match self.look_among(&machines, machine).await? {
+            // A part of it that is still there, such as a disk, has an id of its own. A second machine with
+            // this mark is left to the sweep, which looks twice before it ends anything.
+            Look::Nothing if machine.id.is_some() => {
+                let mut parts = machines
+                    .iter()
+                    .filter(|found| found.unfinished() && !found.gone());
+                let part = parts.find(|part| part.mark().is_some_and(|mark| mark.is(&machine.mark)));
+                part.cloned().map_or(Look::Nothing, Look::Found)
+            }
+            found => found,
+        };
+        match found {
             Look::Found(found) if !found.gone() => or_gone(self.service.end(&found).await),
             Look::Foreign => Ok(Deletion::Foreign),
             Look::Found(_) | Look::Nothing => Ok(Deletion::Gone),
@@ -245,7 +282,7 @@ impl<S: Service> Provider for LookUp<S> {
         let Look::Found(found) = operation(S::OPERATION, self.look(machine)).await? else {
             return Ok(None);
         };
-        if found.gone() && !self.service.taken_back(&found) {
+        if found.gone() && !self.service.taken_back(&found) || machine.id.is_none() && found.unfinished() {
             return Ok(None);
         }
         let Some(mut seen) = self.service.seen(&found) else {

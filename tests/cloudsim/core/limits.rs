@@ -30,6 +30,11 @@ impl Windows {
             }
         }
     }
+
+    /// The oldest call that still counts, as far as the last one of `key` looked.
+    pub fn oldest(&self, key: &str) -> Option<Timestamp> {
+        self.0.get(key)?.front().copied()
+    }
 }
 
 /// A least time between two calls, by key.
@@ -69,6 +74,7 @@ mod tests {
         );
         assert_eq!(windows.call("b", 2, minute, at(20)), Ok(1));
         assert_eq!(windows.call("a", 2, minute, at(60)), Ok(0));
+        assert_eq!(windows.oldest("a"), Some(at(10)));
     }
 
     #[test]

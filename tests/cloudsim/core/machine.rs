@@ -96,6 +96,19 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// The mark of a cloud whose tags are texts: before the first colon or equals sign is the key.
+    pub fn of_texts<'a>(name: &str, tags: impl IntoIterator<Item = &'a String>) -> Self {
+        let split = |tag: &String| {
+            let (key, value) = tag.split_once([':', '=']).unwrap_or((tag, ""));
+            (key.to_owned(), value.to_owned())
+        };
+        Self {
+            name: name.to_owned(),
+            tags: tags.into_iter().map(split).collect(),
+            ..Self::default()
+        }
+    }
+
     /// One part of the mark: `name`, `description`, `tag:KEY` or `env:KEY`.
     pub fn part(&self, which: &str) -> Option<String> {
         let found = match (which.split_once(':'), which) {
@@ -225,6 +238,15 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_that_are_texts_are_split_at_their_first_colon_or_equals_sign() {
+        let tags = ["pool:a=b", "job=c:d", "plain"].map(str::to_owned);
+        let mark = Mark::of_texts("n", &tags);
+        assert_eq!(mark.part("tag:pool").as_deref(), Some("a=b"));
+        assert_eq!(mark.part("tag:job").as_deref(), Some("c:d"));
+        assert!(mark.tags.contains_key("plain"));
+    }
 
     #[test]
     fn a_part_of_a_mark_is_found_by_its_kind_and_an_empty_one_is_none() {

@@ -9,6 +9,7 @@ pub mod cloud;
 pub mod control;
 pub mod description;
 pub mod fault;
+pub mod fingerprint;
 pub mod http;
 pub mod limits;
 pub mod machine;

@@ -204,7 +204,23 @@ impl World {
     }
 
     /// Makes a machine: it costs from now on as the billing rules say, and boots.
-    pub fn create(&mut self, new: NewMachine) -> MachineId {
+    pub fn create(&mut self, mut new: NewMachine) -> MachineId {
+        new.boot.intruder = self.intruders.get(&new.account).copied();
+        let (id, plan) = (new.id.clone(), new.plan.clone());
+        let start = Command::Start(id.clone(), Box::new(new.boot.clone()));
+        self.add(new, Phase::Pending);
+        self.commands.push(start);
+        self.boot_from_now(&id, plan);
+        id
+    }
+
+    /// Makes a machine that is halted until [`World::resume`] and holds no stock.
+    pub fn create_halted(&mut self, mut new: NewMachine) {
+        new.boot.intruder = self.intruders.get(&new.account).copied();
+        self.add(new, Phase::Halted);
+    }
+
+    fn add(&mut self, new: NewMachine, phase: Phase) {
         let mut machine = Machine {
             id: new.id.clone(),
             account: new.account,
@@ -215,29 +231,21 @@ impl World {
             price: new.price,
             on_demand_price: new.on_demand_price,
             disk_price: new.disk_price,
-            phase: Phase::Pending,
+            phase,
             cause: None,
-            history: vec![(self.now, Phase::Pending)],
+            history: vec![(self.now, phase)],
             reclaim_at: None,
             noticed: None,
             endpoint: None,
-            holds_stock: true,
+            holds_stock: phase == Phase::Pending,
             booted: false,
             boot: new.boot,
             detail: new.detail,
             tab: Tab::default(),
         };
-        machine.boot.intruder = self.intruders.get(&machine.account).copied();
-        machine.tab.charge(
-            self.now,
-            self.billing
-                .rate(Phase::Pending, machine.price, machine.disk_price),
-        );
-        self.commands
-            .push(Command::Start(machine.id.clone(), Box::new(machine.boot.clone())));
-        self.machines.insert(new.id.clone(), machine);
-        self.boot_from_now(&new.id, new.plan);
-        new.id
+        let rate = self.billing.rate(phase, machine.price, machine.disk_price);
+        machine.tab.charge(self.now, rate);
+        self.machines.insert(machine.id.clone(), machine);
     }
 
     fn boot_from_now(&mut self, id: &str, plan: BootPlan) {

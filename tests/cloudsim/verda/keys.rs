@@ -1,12 +1,11 @@
 //! SSH keys and start-up scripts: texts with an id.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::wire::{AddKey, AddScript, DeleteMany, given};
 use super::{id_alone, list as answer_list};
 use crate::core::cloud::{Refusal, Visit};
+use crate::core::fingerprint;
 use crate::core::http::Answer;
 use crate::core::resource::Resource;
 
@@ -27,7 +26,7 @@ fn shown(resource: &Resource, with_script: bool) -> Value {
     if resource.kind == KEY {
         let key = resource.detail.as_str().unwrap_or_default();
         json!({
-            "id": resource.id, "name": resource.name, "key": key, "fingerprint": fingerprint(key),
+            "id": resource.id, "name": resource.name, "key": key, "fingerprint": fingerprint::md5(key),
             "created_by_user_id": "user-1",
         })
     } else {
@@ -38,19 +37,6 @@ fn shown(resource: &Resource, with_script: bool) -> Value {
         }
         value
     }
-}
-
-/// As `ssh-keygen -E md5` writes it, without its prefix; `None` for what is no key.
-fn fingerprint(key: &str) -> Option<String> {
-    let blob = STANDARD.decode(key.split_whitespace().nth(1)?).ok()?;
-    let digest = md5::compute(blob);
-    Some(
-        digest
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<Vec<_>>()
-            .join(":"),
-    )
 }
 
 pub(super) fn list(visit: &mut Visit<'_>, kind: &'static str) -> Answer {

@@ -1,8 +1,6 @@
 //! Instances and bare metal: lists, states, halts, ends. They differ in their paths and in the
 //! fields of answers.
 
-use std::collections::BTreeMap;
-
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -10,6 +8,7 @@ use super::{catalogue, date, listed, missing, uuid};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::{Cause, Machine, Phase};
+use crate::core::rest::has;
 
 /// How long a machine is `pending`.
 const PENDING: SignedDuration = SignedDuration::from_secs(5);
@@ -24,15 +23,6 @@ pub(super) fn asks_for_metal(visit: &Visit<'_>) -> bool {
 /// The field of answers that has one machine; lists have it with an `s`.
 pub(super) fn member(metal: bool) -> &'static str {
     if metal { "bare_metal" } else { "instance" }
-}
-
-/// Tags as marks have them: before the first colon or equals sign is the key.
-pub(super) fn mark(tags: &[&String]) -> BTreeMap<String, String> {
-    let split = |tag: &&String| {
-        let (key, value) = tag.split_once([':', '=']).unwrap_or((tag, ""));
-        (key.to_owned(), value.to_owned())
-    };
-    tags.iter().map(split).collect()
 }
 
 /// A machine of the account and of the kind that the request is about, by its id.
@@ -103,12 +93,10 @@ pub(super) fn shown_now(visit: &Visit<'_>, id: &str) -> Result<Value, Refusal> {
 
 pub(super) fn list(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let metal = asks_for_metal(visit);
-    let asked = |name: &str| visit.request.parameter(name);
+    let asked = visit.request.parameter("tag");
     let fits = |machine: &Value| {
-        let is = |name| asked(name).is_none_or(|wanted| machine[name] == wanted);
-        let tags = machine["tags"].as_array();
-        let tagged = |wanted| tags.is_some_and(|tags| tags.contains(&Value::from(wanted)));
-        is("label") && is("region") && is("main_ip") && asked("tag").is_none_or(tagged)
+        let tagged = asked.is_none_or(|tag| has(&machine["tags"], tag));
+        visit.fits(machine, &["label", "region", "main_ip"]) && tagged
     };
     let found = visit.world.machines_of(&visit.account).filter_map(|machine| {
         let phase = visit.world.listed(machine)?;

@@ -11,7 +11,7 @@ use crate::backend::{Boot, Start};
 use crate::core::cloud::{Refusal, Visit};
 use crate::core::http::Answer;
 use crate::core::machine::Mark;
-use crate::core::rest::{Rental, RestApi, body};
+use crate::core::rest::{Rental, RestApi, bad, body};
 
 /// The body of an order, without what `NOT_SIMULATED_FIELDS` names.
 #[derive(Debug, Deserialize)]
@@ -69,10 +69,6 @@ impl Order {
     }
 }
 
-fn bad<T>(what: &str) -> Result<T, Refusal> {
-    Err(Refusal::Bad(what.to_owned()))
-}
-
 /// Letters, digits, dots, and hyphens that are not at an edge.
 fn is_hostname(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-.".contains(letter);
@@ -113,11 +109,7 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
             "features": Vec::from_iter(order.enable_ipv6.then_some("ipv6")),
             "internal_ip": internal.unwrap_or_default(),
         }),
-        mark: Mark {
-            name: order.label.clone(),
-            tags: machines::mark(&tags),
-            ..Mark::default()
-        },
+        mark: Mark::of_texts(&order.label, tags.iter().copied()),
         boot: Boot {
             hostname,
             image: os.to_owned(),

@@ -170,6 +170,16 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{digitalocean: {}, overridable: [region], allowedNamespaces: {}}",
+        "overridable cannot name region of digitalocean",
+    ),
+    (
+        "Provider",
+        "{scaleway: {}, overridable: [zone], allowedNamespaces: {}}",
+        "overridable cannot name projectId, zone, exchangeRate of scaleway",
+    ),
+    (
+        "Provider",
         "{aws: {region: us-east-1}, overridable: [regions], allowedNamespaces: {}}",
         "overridable cannot name region, regions, excludeBurstable",
     ),

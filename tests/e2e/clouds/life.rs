@@ -130,7 +130,7 @@ async fn sample_story(cloud: &'static str) -> Result {
         (hourly, unseen)
     });
     let step = match cloud {
-        "lambda" | "vastai" => 60,
+        "lambda" | "scaleway" | "vastai" => 60,
         "vultr" => 3600,
         _ => 0,
     };
@@ -179,6 +179,16 @@ async fn the_sample_of_lambda_runs_and_leaves_nothing() -> Result {
 #[tokio::test]
 async fn the_sample_of_vultr_runs_and_leaves_nothing() -> Result {
     sample_story("vultr").await
+}
+
+#[tokio::test]
+async fn the_sample_of_digitalocean_runs_and_leaves_nothing() -> Result {
+    sample_story("digitalocean").await
+}
+
+#[tokio::test]
+async fn the_sample_of_scaleway_runs_and_leaves_nothing() -> Result {
+    sample_story("scaleway").await
 }
 
 #[tokio::test]

@@ -40,7 +40,16 @@ static CONTROLLER: RwLock<()> = RwLock::const_new(());
 /// The clouds that are tried: all clouds that have a simulator here. The simulator of AWS needs
 /// AWS' official description.
 fn names() -> Vec<&'static str> {
-    let all = ["verda", "runpod", "vastai", "lambda", "vultr", "aws"];
+    let all = [
+        "verda",
+        "runpod",
+        "vastai",
+        "lambda",
+        "vultr",
+        "digitalocean",
+        "scaleway",
+        "aws",
+    ];
     all.into_iter()
         .filter(|name| skyward_cloudsim::cloud(name).is_some())
         .collect()

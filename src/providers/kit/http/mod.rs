@@ -24,7 +24,7 @@ pub mod token;
 use std::{borrow::Cow, error::Error as _, future::Future, sync::Arc, time::Duration};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
 use skyward_core::{ErrorKind, Fence, ProviderError};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
@@ -106,6 +106,7 @@ pub struct Call {
 enum Body {
     Json(serde_json::Value),
     Form(Vec<(&'static str, String)>),
+    Text(String),
 }
 
 impl Call {
@@ -187,6 +188,13 @@ impl Call {
     #[must_use]
     pub fn form(mut self, fields: Vec<(&'static str, String)>) -> Self {
         self.body = Some(Body::Form(fields));
+        self
+    }
+
+    /// The body, as plain text.
+    #[must_use]
+    pub fn text(mut self, body: String) -> Self {
+        self.body = Some(Body::Text(body));
         self
     }
 
@@ -444,6 +452,7 @@ impl Http {
         request = match &call.body {
             Some(Body::Json(body)) => request.json(body),
             Some(Body::Form(fields)) => request.form(fields),
+            Some(Body::Text(text)) => request.header(CONTENT_TYPE, "text/plain").body(text.clone()),
             None => request,
         };
         if let Some(token) = token {

@@ -162,6 +162,19 @@ async fn a_call_carries_key_user_agent_query_and_an_escaped_path() {
     assert!(heard.contains("user-agent: skyward/"), "{heard}");
 }
 
+#[tokio::test]
+async fn a_text_is_sent_as_it_stands() {
+    let server = Server::start(vec![say(204, "")]).await;
+    let call = Call::new("write it", Method::PATCH, "/things/{id}", Effect::Repeatable).with("a");
+    plain(&server.address)
+        .send(call.text("#!/bin/sh\n".to_owned()))
+        .await
+        .unwrap();
+    let heard = &server.heard()[0];
+    assert!(heard.contains("content-type: text/plain\r\n"), "{heard}");
+    assert!(heard.ends_with("\r\n\r\n#!/bin/sh\n"), "{heard}");
+}
+
 /// As in `DELETE /things/..`, which would be `DELETE /`.
 #[rstest]
 #[case::itself(".")]

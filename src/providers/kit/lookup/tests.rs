@@ -29,6 +29,10 @@ impl Listed for Thing {
     fn gone(&self) -> bool {
         self.gone
     }
+
+    fn unfinished(&self) -> bool {
+        self.id == "begun"
+    }
 }
 
 /// The cloud's calls that change something.
@@ -249,6 +253,31 @@ async fn what_the_cloud_does_not_find_needs_no_end() {
     let machine = MachineRef::of(&fixtures::order());
     assert_eq!(provider.delete(&machine).await.unwrap(), Deletion::Gone);
     assert_eq!(*asked.lock(), ["end there"]);
+}
+
+#[tokio::test]
+async fn what_an_order_left_is_no_machine_until_the_order_went_on_there() {
+    let (provider, asked) = connected(vec![thing("begun", false)], Vec::new());
+    let order = fixtures::order();
+    assert_eq!(provider.get(&MachineRef::of(&order)).await.unwrap(), None);
+    assert_eq!(provider.create(&order).await.unwrap().id, "begun");
+    assert!(provider.get(&recorded("begun")).await.unwrap().is_some());
+    assert!(asked.lock().is_empty(), "nothing is ordered twice");
+    assert_eq!(
+        provider.delete(&MachineRef::of(&order)).await.unwrap(),
+        Deletion::Gone
+    );
+    assert_eq!(*asked.lock(), ["end begun"]);
+}
+
+#[tokio::test]
+async fn a_part_of_a_machine_that_is_gone_is_ended_with_it_and_a_second_machine_is_not() {
+    for (id, ended) in [("begun", vec!["end begun"]), ("second", Vec::new())] {
+        let (provider, asked) = connected(vec![thing(id, false)], Vec::new());
+        assert_eq!(provider.get(&recorded("gone")).await.unwrap(), None);
+        assert_eq!(provider.delete(&recorded("gone")).await.unwrap(), Deletion::Gone);
+        assert_eq!(*asked.lock(), ended);
+    }
 }
 
 #[tokio::test]

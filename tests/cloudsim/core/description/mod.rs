@@ -313,6 +313,10 @@ impl Body {
                 "the body has the content type {given:?}; the official description has {allowed:?}"
             )];
         };
+        if given.starts_with("text/") {
+            let text = Value::from(String::from_utf8_lossy(&request.body));
+            return complaints(schema, &text, "the body");
+        }
         match request.json() {
             Ok(body) => complaints(schema, &body, "the body"),
             Err(error) => vec![error],

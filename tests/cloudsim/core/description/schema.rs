@@ -99,5 +99,9 @@ fn flatten_fields(
             out.remove("additionalProperties");
         }
     }
+    // A reference that may be null has no type beside it to stand in.
+    if fields.get("nullable") == Some(&Value::Bool(true)) && !out.contains_key("type") {
+        return Map::from_iter([("anyOf".to_owned(), json!([{ "type": "null" }, out]))]);
+    }
     out
 }

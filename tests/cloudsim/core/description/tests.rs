@@ -19,6 +19,7 @@ paths:
   /v2/things/{id}:
     parameters: [{name: id, in: path, required: true, schema: {type: string, pattern: "^t-"}}]
     get: {responses: {"200": {description: found}}}
+    put: {requestBody: {content: {text/plain: {schema: {type: string, maxLength: 9}}}}, responses: {"204": {description: set}}}
   /v2/things/trash:
     get: {responses: {"200": {description: found}}}
 components:
@@ -28,7 +29,7 @@ components:
     NewThing:
       allOf:
         - $ref: "#/components/schemas/Base"
-        - {type: object, required: [size], properties: {size: {type: integer}, disk: {type: object, properties: {gb: {type: integer}}}}}
+        - {type: object, required: [size], properties: {size: {type: integer}, disk: {type: object, properties: {gb: {type: integer}}}, base: {nullable: true, allOf: [{$ref: "#/components/schemas/Base"}]}}}
 "##;
 
 fn wrong(method: Method, target: &str, body: &str) -> Vec<String> {
@@ -55,6 +56,14 @@ fn what_is_described_is_allowed() {
         ),
         Vec::<String>::new()
     );
+    for base in ["null", r#"{"name":"n"}"#] {
+        let body = format!(r#"{{"size":1,"base":{base}}}"#);
+        assert_eq!(
+            wrong(Method::POST, "/v2/things", &body),
+            Vec::<String>::new(),
+            "{base}"
+        );
+    }
     assert_eq!(wrong(Method::GET, "/v2/things/t-1", ""), Vec::<String>::new());
     assert_eq!(
         wrong(Method::GET, "/v2/things/trash", ""),
@@ -75,6 +84,8 @@ fn a_property_that_no_part_of_a_schema_names_is_found_at_any_depth() {
         .contains("kind")
     );
     assert!(wrong(Method::POST, "/v2/things", r#"{"name":"n"}"#)[0].contains("size"));
+    let of_base = wrong(Method::POST, "/v2/things", r#"{"size":1,"base":{"a":1}}"#);
+    assert!(!of_base.is_empty());
 }
 
 #[test]
@@ -93,6 +104,17 @@ fn what_has_no_description_and_bodies_of_another_type_are_found() {
     assert!(wrong(Method::GET, "/v2/things", r#"{"a":1}"#)[0].contains("no body"));
     let form = Request::new(Method::POST, "/v2/things", "size=1");
     assert!(Description::parse(TEXT).unwrap().check(&form)[0].contains("content type"));
+}
+
+#[test]
+fn a_body_that_is_text_need_not_be_json() {
+    for (text, allowed) in [("#!/bin/sh", true), ("#!/bin/bash", false)] {
+        let mut request = Request::new(Method::PUT, "/v2/things/t-1", text);
+        let headers = &mut request.headers;
+        headers.insert("content-type", "text/plain; charset=utf-8".parse().unwrap());
+        let wrong = Description::parse(TEXT).unwrap().check(&request);
+        assert_eq!(wrong.is_empty(), allowed, "{wrong:?}");
+    }
 }
 
 #[test]

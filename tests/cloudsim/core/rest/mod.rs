@@ -20,13 +20,13 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 pub use self::pages::{Page, by_cursor, by_number};
 pub use self::refusals::{Problem, Refusals};
 pub use self::route::Route;
-pub use self::visit::{Rental, body};
+pub use self::visit::{Rental, bad, body, has};
 use crate::core::account::AccountId;
 use crate::core::billing::Billing;
 use crate::core::cloud::{Call, Cloud, Refusal, Visit, holder};
@@ -59,6 +59,17 @@ pub enum Per {
     Address,
 }
 
+/// How much of a rate limit a client has used.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// The most calls in a window.
+    pub most: usize,
+    /// How many calls are left.
+    pub left: usize,
+    /// When the oldest call counts no more.
+    pub reset: Timestamp,
+}
+
 /// A cloud as tables, with handlers for what is its own.
 pub trait RestApi: Send + Sized + 'static {
     /// Its name, which is the kind of its Provider.
@@ -87,6 +98,8 @@ pub trait RestApi: Send + Sized + 'static {
     const REFUSALS: Refusals;
     /// Statuses of the cloud's answers that its description leaves out.
     const UNDESCRIBED: &'static [u16] = &[];
+    /// Names of calls that the description leaves out.
+    const UNDESCRIBED_CALLS: &'static [&'static str] = &[];
 
     /// Its billing rules.
     fn billing(&self) -> Billing;
@@ -117,6 +130,12 @@ pub trait RestApi: Send + Sized + 'static {
     fn refuse(&self, refusal: &Refusal, call: Option<&Call>) -> Option<Answer> {
         let _ = (refusal, call);
         None
+    }
+
+    /// Adds the headers that an answer to a counted call has. `usage` is of the first of
+    /// [`RestApi::LIMITS`] that counted it.
+    fn finish(answer: &mut Answer, usage: &Usage) {
+        let _ = (answer, usage);
     }
 
     /// Called when something happens without a request. By default a machine that is taken back
@@ -153,6 +172,8 @@ pub struct Rest<A> {
     description: Option<Arc<Description>>,
     windows: Windows,
     rate_limits: bool,
+    /// The usage that the call in hand was told.
+    usage: Option<Usage>,
 }
 
 impl<A: RestApi> Rest<A> {
@@ -163,6 +184,7 @@ impl<A: RestApi> Rest<A> {
             description: Description::load(A::DESCRIPTION),
             windows: Windows::default(),
             rate_limits: true,
+            usage: None,
         }
     }
 
@@ -171,6 +193,12 @@ impl<A: RestApi> Rest<A> {
     pub fn without_rate_limits(mut self) -> Self {
         self.rate_limits = false;
         self
+    }
+
+    /// The description, where it has this call.
+    fn description_of(&self, call: &Call) -> Option<&Description> {
+        let described = !A::UNDESCRIBED_CALLS.contains(&call.name);
+        self.description.as_deref().filter(|_| described)
     }
 
     /// A request as it is checked and handled.
@@ -254,11 +282,11 @@ impl<A: RestApi> Cloud for Rest<A> {
         route::of::<A>(request).map(|(route, _)| route.call().clone())
     }
 
-    fn check(&self, request: &Request, _call: &Call) -> Vec<String> {
+    fn check(&self, request: &Request, call: &Call) -> Vec<String> {
         let normalized = self.normalized(request);
         let strict = route::of::<A>(request).and_then(|(route, _)| route.check(&normalized));
         let mut wrong: Vec<String> = strict.into_iter().collect();
-        if let Some(description) = &self.description {
+        if let Some(description) = self.description_of(call) {
             wrong.extend(description.check(&normalized));
         }
         wrong
@@ -277,6 +305,8 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn limit(&mut self, visit: &mut Visit<'_>) -> Result<(), Refusal> {
+        // A connection that was cut had no answer to put it into.
+        self.usage = None;
         if !self.rate_limits {
             return Ok(());
         }
@@ -291,6 +321,12 @@ impl<A: RestApi> Cloud for Rest<A> {
             let window = SignedDuration::from_secs(limit.seconds);
             let key = format!("{whose} {} {}", limit.calls, limit.seconds);
             let counted = self.windows.call(&key, limit.most, window, visit.now());
+            let oldest = self.windows.oldest(&key).unwrap_or(visit.now());
+            self.usage.get_or_insert(Usage {
+                most: limit.most,
+                left: counted.unwrap_or(0),
+                reset: oldest.saturating_add(window).unwrap_or(oldest),
+            });
             counted.map_err(|wait| Refusal::TooMany {
                 retry_after: A::RETRY_AFTER.then(|| u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX)),
             })?;
@@ -323,9 +359,15 @@ impl<A: RestApi> Cloud for Rest<A> {
         A::REFUSALS.answer::<A>(refusal)
     }
 
+    fn finish(&mut self, _world: &World, _request: &Request, answer: &mut Answer) {
+        if let Some(usage) = self.usage.take() {
+            A::finish(answer, &usage);
+        }
+    }
+
     fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
-        self.description
-            .as_ref()
+        self.recognise(request)
+            .map_or(self.description.as_deref(), |call| self.description_of(&call))
             .filter(|_| !A::UNDESCRIBED.contains(&answer.status))
             .map(|description| description.check_answer(&self.api.as_described(request), answer))
             .unwrap_or_default()

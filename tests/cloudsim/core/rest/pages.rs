@@ -17,6 +17,8 @@ pub struct Page {
     pub next: String,
     /// What names the page before; "" on the first one.
     pub previous: String,
+    /// The number of the last page, at least 1; 0 where pages have no numbers.
+    pub last: usize,
 }
 
 /// The size of pages.
@@ -77,6 +79,7 @@ pub fn by_cursor(
     Ok(Page {
         next: cursor("next", page.last().filter(|_| end < items.len())),
         previous: cursor("prev", page.first().filter(|_| start > 0)),
+        last: 0,
         total: items.len(),
         items: visit.truncate(page.iter().map(|(_, item)| item.clone()).collect()),
     })
@@ -109,6 +112,7 @@ pub fn by_number(
     Ok(Page {
         next: neighbour(start.saturating_add(size) < total, page + 1),
         previous: neighbour(page > 1, page - 1),
+        last: total.div_ceil(size).max(1),
         total,
         items: visit.truncate(items.into_iter().skip(start).take(size).collect()),
     })

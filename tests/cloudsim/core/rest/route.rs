@@ -20,6 +20,7 @@ pub struct Route<A> {
     call: Call,
     handler: Handler<A>,
     open: bool,
+    asks: Option<(&'static str, &'static str)>,
     strict: Option<CheckBody>,
 }
 
@@ -38,6 +39,7 @@ impl<A> Route<A> {
             call: Call::new(name, effect),
             handler,
             open: false,
+            asks: None,
             strict: None,
         }
     }
@@ -51,6 +53,13 @@ impl<A> Route<A> {
     #[must_use]
     pub const fn open(mut self) -> Self {
         self.open = true;
+        self
+    }
+
+    /// The same call only where a field of the body has this text.
+    #[must_use]
+    pub const fn asks(mut self, field: &'static str, text: &'static str) -> Self {
+        self.asks = Some((field, text));
         self
     }
 
@@ -70,6 +79,11 @@ impl<A> Route<A> {
     /// Whether it needs no credentials.
     pub fn is_open(&self) -> bool {
         self.open
+    }
+
+    fn is_asked(&self, request: &Request) -> bool {
+        self.asks
+            .is_none_or(|(field, text)| request.json().is_ok_and(|body| body[field] == text))
     }
 
     /// What is wrong with a request by our own type of its body.
@@ -95,7 +109,8 @@ impl<A> Route<A> {
     /// another call.
     fn parameter(&self, request: &Request, segments: &[String]) -> Option<String> {
         let parts: Vec<&str> = self.path.split('/').filter(|part| !part.is_empty()).collect();
-        if self.method != request.method.as_str() || parts.len() != segments.len() {
+        if self.method != request.method.as_str() || parts.len() != segments.len() || !self.is_asked(request)
+        {
             return None;
         }
         let mut last = "";

@@ -47,6 +47,13 @@ impl RestApi for Tiny {
             |_, visit, _| machine(visit),
         )
         .takes::<Order>(),
+        Route::new("POST", "/act", "machines.end", Effect::Delete, |_, _, _| {
+            Ok(Answer::empty(204))
+        })
+        .asks("action", "end"),
+        Route::new("POST", "/act", "machines.act", Effect::Change, |_, _, _| {
+            Ok(Answer::empty(202))
+        }),
     ];
     const NOT_SIMULATED: &'static [(&'static str, &'static [&'static str])] =
         &[("volumes", &["/volumes/of/all"])];
@@ -99,6 +106,11 @@ impl RestApi for Tiny {
         Answer::json(status, &json!([code, text]))
     }
 
+    fn finish(answer: &mut Answer, usage: &Usage) {
+        let left = format!("{} of {}", usage.left, usage.most);
+        *answer = answer.clone().with("x-left", left);
+    }
+
     fn key(&self, request: &Request) -> Option<String> {
         request.header("x-key").map(str::to_owned)
     }
@@ -139,6 +151,7 @@ async fn tiny() -> (Simulator, Client) {
         description: None,
         windows: Windows::default(),
         rate_limits: true,
+        usage: None,
     };
     let simulator = Builder::manual().cloud(tiny).start().await.unwrap();
     let sim = simulator.cloud("tiny");
@@ -160,8 +173,23 @@ async fn the_first_route_that_fits_answers_with_the_last_parameter_of_its_path()
     let log = simulator.cloud("tiny").requests();
     assert_eq!(log[2].subject.as_deref(), Some("7"));
     let calls = simulator.cloud("tiny").known_calls();
-    assert_eq!(calls.len(), 5);
+    assert_eq!(calls.len(), 7);
     assert!(calls.contains(&Call::new("machines.create", Effect::Create)));
+}
+
+#[tokio::test]
+async fn calls_of_one_path_are_told_apart_by_what_their_bodies_ask() {
+    let (simulator, client) = tiny().await;
+    for (action, status) in [("end", 204), ("reboot", 202)] {
+        let body = json!({ "action": action });
+        let answer = client.json(Method::POST, "/act", body).await.unwrap();
+        assert_eq!(answer.status, status, "{action}");
+    }
+    let log = simulator.cloud("tiny").requests();
+    assert_eq!(
+        (log[0].call.as_str(), log[1].call.as_str()),
+        ("machines.end", "machines.act")
+    );
 }
 
 #[tokio::test]
@@ -193,6 +221,7 @@ async fn orders_are_checked_and_counted_and_refused_in_the_words_of_the_table() 
     assert_eq!(simulator.cloud("tiny").violations().len(), 1);
     let early = order(json!({"name": "m"})).await;
     assert_eq!((early.status, early.header("retry-after")), (429, Some("11")));
+    assert_eq!(early.header("x-left"), Some("0 of 1"));
     simulator.advance(10);
     assert_eq!(order(json!({"name": "m"})).await.status, 201);
     simulator.advance(10);
@@ -289,7 +318,10 @@ fn check_tables<A: RestApi>(api: A) {
             request.method
         );
     }
-    for route in A::ROUTES {
+    let described = A::ROUTES
+        .iter()
+        .filter(|route| rest.description_of(route.call()).is_some());
+    for route in described {
         let request = route.example();
         let wrong = description.check(&request);
         let there = !wrong.iter().any(|what| what.contains("has no "));
@@ -301,4 +333,6 @@ fn check_tables<A: RestApi>(api: A) {
 fn each_call_of_a_description_is_simulated_or_said_not_to_be() {
     check_tables(crate::lambda::Lambda);
     check_tables(crate::vultr::Vultr);
+    check_tables(crate::digitalocean::DigitalOcean::default());
+    check_tables(crate::scaleway::Scaleway::default());
 }

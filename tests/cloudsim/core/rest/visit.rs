@@ -16,6 +16,17 @@ pub fn body<T: DeserializeOwned>(request: &Request) -> Result<T, Refusal> {
     serde_json::from_slice(&request.body).map_err(|error| Refusal::Bad(format!("the body: {error}")))
 }
 
+/// A request that is as described, and that the cloud refuses for this reason.
+pub fn bad<T>(what: &str) -> Result<T, Refusal> {
+    Err(Refusal::Bad(what.to_owned()))
+}
+
+/// Whether a list in JSON has a text.
+pub fn has(list: &Value, text: &str) -> bool {
+    list.as_array()
+        .is_some_and(|list| list.iter().any(|item| item == text))
+}
+
 /// A machine that a call rents on demand.
 #[derive(Debug)]
 pub struct Rental {
@@ -62,9 +73,25 @@ impl Visit<'_> {
         if !self.world.take_stock(&kind.name, &rental.region, market) {
             return Err(Refusal::NoCapacity);
         }
+        let new = self.made_of(kind, rental, market);
+        self.world.create(new);
+        Ok(())
+    }
+
+    /// The same for a machine that is halted until it is started, costs nothing till then and needs no
+    /// stock yet.
+    pub fn reserve(&mut self, kind: &InstanceType, rental: Rental) -> Result<(), Refusal> {
+        self.enough("instances")?;
+        let mut new = self.made_of(kind, rental, Market::OnDemand);
+        new.disk_price = Decimal::ZERO;
+        self.world.create_halted(new);
+        Ok(())
+    }
+
+    fn made_of(&mut self, kind: &InstanceType, rental: Rental, market: Market) -> NewMachine {
         self.made.push(rental.id.clone());
         self.subject = Some(rental.id.clone());
-        self.world.create(NewMachine {
+        NewMachine {
             id: rental.id,
             account: self.account.clone(),
             mark: rental.mark,
@@ -77,8 +104,7 @@ impl Visit<'_> {
             plan: self.boot.clone(),
             boot: rental.boot,
             detail: rental.detail,
-        });
-        Ok(())
+        }
     }
 
     /// An existing machine of this account.
@@ -110,6 +136,13 @@ impl Visit<'_> {
     /// Ends something of this account; false when it does not exist.
     pub fn end(&mut self, kind: &str, id: &str) -> bool {
         self.resource(kind, id).is_some() && self.world.end_resource(id)
+    }
+
+    /// Whether something has in each of these fields what the query parameter of the same name asks for.
+    pub fn fits(&self, thing: &Value, fields: &[&str]) -> bool {
+        let asked = |field: &str| self.request.parameter(field);
+        let fits = |field: &&str| asked(field).is_none_or(|wanted| thing[field] == wanted);
+        fields.iter().all(fits)
     }
 
     /// A list, cut short when a fault says so.

@@ -1,0 +1,53 @@
+//! Tests of DigitalOcean alone: tags that outlive what carried them, and private addresses.
+
+use skyward_conformance::{Bench, scope};
+use skyward_core::{Market, order::PoolShape};
+
+use crate::in_virtual_time;
+
+/// What is left over of which kind.
+async fn left(bench: &Bench) -> Vec<&'static str> {
+    let left = bench.provider.leftovers(&scope()).await.unwrap();
+    left.iter().map(|left| left.kind).collect()
+}
+
+#[test]
+fn tags_are_no_leftovers_while_a_machine_carries_them_and_are_returned_with_their_pool() {
+    in_virtual_time(async || {
+        let bench = Bench::start("digitalocean", None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        let (running, _) = bench.bring_up(&order).await;
+        assert_eq!(left(&bench).await, ["SSH key", "firewall"]);
+        bench.end(&order, Some(&running.id)).await;
+        // Of the machine, and of the firewall.
+        assert_eq!(left(&bench).await, ["SSH key", "firewall", "tag", "tag"]);
+        bench.bring_down(&order, Some(&running.id)).await;
+        assert_eq!(left(&bench).await, [""; 0]);
+        bench.judge("tags");
+    });
+}
+
+#[test]
+fn machines_that_must_reach_each_other_have_a_firewall_of_their_own() {
+    in_virtual_time(async || {
+        let bench = Bench::start("digitalocean", None).await;
+        let mut orders = Vec::new();
+        for slot in 0..2 {
+            let mut order = bench.order(Market::OnDemand, slot).await;
+            order.pool = PoolShape {
+                machines: 2,
+                connected: slot == 1,
+            };
+            let (running, refused) = bench.bring_up(&order).await;
+            assert!(refused.is_empty(), "{refused:?}");
+            assert!(running.private_address.is_some(), "{running:?}");
+            orders.push(order);
+        }
+        assert_eq!(left(&bench).await, ["SSH key", "firewall", "firewall"]);
+        for order in &orders {
+            bench.end(order, None).await;
+        }
+        bench.bring_down(&orders[0], None).await;
+        bench.judge("firewalls");
+    });
+}
