@@ -8,6 +8,7 @@ use skyward_provider_kit::Amount;
 
 /// What is billed for a machine: it, and a disk that is left of it.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are servers")]
 pub enum Machine {
     /// A server.
     Server(Server),

@@ -280,7 +280,8 @@ async fn a_region_may_be_left_out_or_be_a_prefix_and_one_that_has_some_is_taken(
     order["vpc_uuid"] = vpcs["vpcs"].as_array().unwrap().iter().find(there).unwrap()["id"].clone();
     assert_eq!(world.order(order.clone()).await["region"]["slug"], "nyc2");
     let fields = order.as_object_mut().unwrap();
-    (fields.remove("region"), fields.remove("vpc_uuid"));
+    fields.remove("region");
+    fields.remove("vpc_uuid");
     fields.insert("size".to_owned(), "gpu-l40sx1-48gb".into());
     assert_eq!(world.order(order).await["region"]["slug"], "tor1");
     world.is_content();
