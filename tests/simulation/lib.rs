@@ -4,14 +4,15 @@
 //! thread and in simulated time. Around it stand an API server in memory (`skyward_apisim`), clouds whose
 //! state is known exactly ([`cloud`], [`kinds`]) and that answer as clouds do ([`client`]), machines that
 //! connect, break and lie ([`sessions`]), and users. Each process ([`process`]) has a runtime and a clock of
-//! its own, so that it can be killed, or stopped for a while, at any of its calls.
+//! its own, so that it can be killed at any of its calls, or stand still there while another one leads.
 //!
 //! All calls of a process, to the API server and to clouds, wait for their turn ([`calls`]): one at a time,
 //! in an order that the seed decides, and with what befalls each of them. So a seed tells one history.
 //!
 //! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, and
-//! when all is calm again; [`play`] brings them together; [`campaign`] makes a history from a seed, and runs
-//! thousands. `SKYWARD_HISTORY=<seed>` tells one of them.
+//! when all is calm again; [`restored`] both for an API server that goes back to a backup; [`play`] brings
+//! them together; [`histories`] makes a history from a seed, and [`campaign`] tells thousands.
+//! `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose, which must be found.
 
 #![cfg(test)]
 
@@ -20,9 +21,12 @@ mod campaign;
 mod client;
 mod cloud;
 mod happenings;
+mod histories;
 mod kinds;
+mod planted;
 mod play;
 mod process;
+mod restored;
 mod rules;
 mod sessions;
 mod time;

@@ -9,6 +9,7 @@ use skyward_api::{Machine, MachinePhase, Pool};
 use skyward_apisim::{Call, Change};
 use skyward_core::{ProviderMachine, Usd};
 use skyward_planner::money::{Tariff, billed_until};
+use skyward_remote::MachineKey;
 
 use crate::{
     calls::Way,
@@ -53,6 +54,12 @@ impl Watched {
         }
     }
 
+    /// The API server went back to an earlier state of that version.
+    pub(crate) fn begin_anew(&mut self, version: u64) {
+        self.version = version;
+        self.attempts.clear();
+    }
+
     fn ask(&mut self, key: &str, number: usize) {
         let asked = self.asked.entry(key.to_owned()).or_default();
         if asked.last().is_none_or(|(_, last)| *last != number) {
@@ -73,7 +80,7 @@ impl Watched {
 }
 
 /// An object of ours, which can always be read.
-fn read<K: DeserializeOwned>(object: &Value) -> K {
+pub(crate) fn read<K: DeserializeOwned>(object: &Value) -> K {
     K::deserialize(object).expect("what is stored can be read")
 }
 
@@ -105,6 +112,12 @@ impl World {
             self.may_change(way, &mut self.truth(), &what);
         }
         self.look();
+    }
+
+    /// The host key of a machine on record; `""` without one.
+    pub(crate) fn recorded_key(&self, machine: &MachineKey) -> String {
+        let record = self.server.get("machines", &machine.namespace, &machine.name);
+        record.map_or_else(String::new, |record| text(&record, "/status/hostKey").to_owned())
     }
 
     /// Looks at what was written since the last look.
@@ -320,13 +333,30 @@ impl World {
         if !billed.is_empty() {
             remains.push(format!("still billed: {billed:?}"));
         }
-        let is_certain = |name: &String| accounts.contains(name) && !truth.former.contains(name);
-        for (account, cloud) in truth.clouds.iter().filter(|(name, _)| is_certain(name)) {
-            for left in cloud.leftovers(now()) {
-                remains.push(format!("{} is left at {account}", left.id));
-            }
-        }
+        let is_certain = |name: &&String| !truth.former.contains(*name);
+        let certain = accounts.iter().filter(|name| is_certain(name)).cloned().collect();
+        drop(truth);
+        remains.extend(self.left_at(&certain));
         remains
+    }
+
+    /// What machines of ours shared and left at these accounts, whenever their Pool went.
+    pub(crate) fn left_at(&self, accounts: &BTreeSet<String>) -> Vec<String> {
+        let truth = self.truth();
+        let known = truth.clouds.iter().filter(|(name, _)| accounts.contains(*name));
+        known
+            .flat_map(|(account, cloud)| {
+                let left = cloud.leftovers(now()).into_iter();
+                left.map(move |left| format!("{} is left at {account}", left.id))
+            })
+            .collect()
+    }
+
+    /// Before a cloud is told to end a machine.
+    pub(crate) fn may_be_ended(&self, truth: &mut Truth, account: &str, machine: &ProviderMachine) {
+        let is_ours = machine.mark.cluster == CLUSTER;
+        truth.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
+        self.may_be_ended_after_restore(truth, account, &machine.id);
     }
 
     /// The recorded costs of machines agree with the meter of their cloud but for the time in which a
@@ -367,12 +397,6 @@ fn second(moment: Moment) -> i64 {
 }
 
 impl Truth {
-    /// Before a cloud is told to end a machine.
-    pub(crate) fn may_be_ended(&mut self, machine: &ProviderMachine) {
-        let is_ours = machine.mark.cluster == CLUSTER;
-        self.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
-    }
-
     /// Machines of ours at these accounts that exist or are being made.
     fn billed<'a>(&'a self, accounts: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Rented> {
         let known = self

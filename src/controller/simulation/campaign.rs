@@ -14,6 +14,7 @@ use skyward_remote::sessions::Stage;
 
 use super::{
     kinds::{ALL, Kind},
+    planted::Fault,
     rules::Want,
     server::Server,
     world::{Odds, World},
@@ -178,7 +179,17 @@ impl World {
 
 /// Runs one history; the world has the rules that it broke.
 fn history(seed: u64, tells: bool) -> World {
-    let mut world = World::new(seed, tells);
+    tell(World::new(seed, tells))
+}
+
+/// The rules that an operator with that bug breaks in the history of a seed.
+pub(super) fn with_fault(seed: u64, fault: Option<Fault>) -> Vec<String> {
+    let mut world = World::new(seed, false);
+    world.planted = fault;
+    tell(world).broken
+}
+
+fn tell(mut world: World) -> World {
     let kind = world.some_kind();
     world.add_provider("a", kind);
     let mut providers = vec!["a"];

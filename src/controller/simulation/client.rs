@@ -14,6 +14,7 @@ use skyward_core::{
 
 use super::{
     cloud::{Cloud, NEVER, Rented},
+    planted::Fault,
     world::{Crashed, World},
 };
 
@@ -39,6 +40,9 @@ impl Client {
         }
     }
 }
+
+/// The age of a list that an operator with a bug believes.
+const OLD: i64 = 600;
 
 /// What a call meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,9 @@ impl World {
 
     /// The age of the state that a cloud shows.
     fn lag(&mut self, settle: i64) -> i64 {
+        if self.has(Fault::StaleListBelieved) {
+            return OLD;
+        }
         if settle > 0 && self.odds.lag > 0 && self.random.random_ratio(self.odds.lag, 100) {
             self.random.random_range(0..=settle)
         } else {
@@ -105,6 +112,14 @@ impl World {
         provider: &str,
         scope: &Scope,
     ) -> Result<Vec<ProviderMachine>, ProviderError> {
+        let answer = self.listed(provider, scope);
+        if self.has(Fault::UnknownIsEmpty) {
+            return Ok(answer.unwrap_or_default());
+        }
+        answer
+    }
+
+    fn listed(&mut self, provider: &str, scope: &Scope) -> Result<Vec<ProviderMachine>, ProviderError> {
         self.may_look(provider, "list")?;
         let (now, lag) = (self.now, self.lag(self.kind_of(provider).settle()));
         let client = &self.process.clients[provider];
@@ -151,7 +166,13 @@ impl World {
         provider: &str,
         machine: &MachineRef,
     ) -> Result<Option<ProviderMachine>, ProviderError> {
-        self.may_look(provider, "look at the machine")?;
+        if machine.id.is_none() && self.has(Fault::NotLookedFor) {
+            return Ok(None);
+        }
+        match self.may_look(provider, "look at the machine") {
+            Err(_) if self.has(Fault::UnknownIsEmpty) => return Ok(None),
+            answer => answer?,
+        }
         Ok(self.look(provider, machine))
     }
 
@@ -179,8 +200,10 @@ impl World {
         let known = if kind.capabilities.idempotency == Idempotency::Token {
             let made = self.cloud_of(provider).rented.iter();
             made.clone()
-                .find(|rented| rented.token == order.token)
+                .find(|rented| rented.token == order.token && !self.has(Fault::TokenIgnored))
                 .map(|rented| rented.id.clone())
+        } else if self.has(Fault::NotLookedFor) {
+            None
         } else {
             self.look(provider, &machine).map(|found| found.id)
         };
@@ -225,6 +248,9 @@ impl World {
         if self.alive_of(&order.mark.machine_uid) > 0 {
             self.rule(false, || format!("{} is ordered twice", order.mark.machine));
         }
+        if luck == Luck::LostAfter && self.has(Fault::OrderedAgainAtOnce) {
+            self.cloud_of_mut(provider).make(order, now + late, late, boots);
+        }
         let id = self.cloud_of_mut(provider).make(order, now + late, late, boots);
         self.change();
         self.tell(|| format!("{id} is made, {late} s late"));
@@ -266,6 +292,9 @@ impl World {
         machine: &MachineRef,
     ) -> Result<Result<Deletion, ProviderError>, Crashed> {
         const WHAT: &str = "delete the machine";
+        if self.has(Fault::NothingEnded) {
+            return Ok(Ok(Deletion::Gone));
+        }
         if let Err(error) = self.may_look(provider, WHAT) {
             return Ok(Err(error));
         }
@@ -299,7 +328,7 @@ impl World {
             self.boundary()?;
         }
         Ok(if luck == Luck::Good {
-            Ok(Deletion::InProgress)
+            Ok(Deletion::gone_if(self.has(Fault::GoneTooSoon)))
         } else {
             Err(ProviderError::new(
                 ErrorKind::Indeterminate,
@@ -329,6 +358,9 @@ impl World {
 
     /// Returns the shared resources of a Pool; only a look that finds none is proof.
     pub(super) fn release(&mut self, provider: &str, scope: &PoolScope) -> Result<Deletion, ProviderError> {
+        if self.has(Fault::NothingReturned) {
+            return Ok(Deletion::Gone);
+        }
         self.passes(provider, "return what the machines shared")?;
         let mut found = self.leftovers(provider, &scope.regions)?;
         found.retain(|leftover| leftover.pool_uid == scope.pool_uid);
@@ -359,6 +391,10 @@ impl World {
 
 /// A machine as a list shows it that is that old.
 fn shown(cloud: &Cloud, machine: &Rented, now: i64, lag: i64) -> Option<ProviderMachine> {
-    let lag = lag.min(cloud.kind.settle() - machine.late);
+    let lag = if lag == OLD {
+        lag
+    } else {
+        lag.min(cloud.kind.settle() - machine.late)
+    };
     machine.shown(cloud.kind, now - lag)
 }

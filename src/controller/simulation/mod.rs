@@ -19,6 +19,7 @@ mod cloud;
 mod happenings;
 mod kinds;
 mod machines;
+mod planted;
 mod pools;
 mod process;
 mod providers;

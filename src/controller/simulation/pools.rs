@@ -37,6 +37,7 @@ use skyward_planner::{
 };
 
 use super::{
+    planted::Fault,
     process::Work,
     server::{Refused, Server},
     world::{Crashed, World},
@@ -288,9 +289,14 @@ impl World {
         }
         if plan.status != old && !plan.actions.contains(&Action::AddFinalizer) {
             self.boundary()?;
+            let forgets = self.has(Fault::AttemptsForgotten);
             let written = self.write(|server| {
                 server.pools.write(&mut server.version, pool, |object| {
+                    let last = object.status.as_ref().map_or(0, |status| status.last_attempt);
                     object.status = Some(plan.status.clone());
+                    if forgets {
+                        object.status.get_or_insert_default().last_attempt = last;
+                    }
                 })
             });
             match written {
@@ -303,6 +309,9 @@ impl World {
                     return Ok(Err(if refused == Refused::Conflict { 1 } else { 3 }));
                 }
             }
+        }
+        if seen.pool.deleting_since.is_some() && self.has(Fault::PoolGoesFirst) {
+            self.pool_may_go(&seen.pool.uid);
         }
         for action in &plan.actions {
             self.boundary()?;
@@ -405,7 +414,8 @@ impl World {
         self.may_be_recorded(pool, spec);
         let mut machine = Machine::new(name, spec.clone());
         machine.metadata.namespace = Some(seen.pool.namespace.clone());
-        machine.metadata.finalizers = Some(vec![labels::FINALIZER.to_owned()]);
+        let guard = (!self.has(Fault::RecordsUnguarded)).then(|| labels::FINALIZER.to_owned());
+        machine.metadata.finalizers = Some(guard.into_iter().collect());
         machine.metadata.owner_references = Some(vec![OwnerReference {
             name: seen.pool.name.clone(),
             uid: seen.pool.uid.clone(),

@@ -12,6 +12,7 @@ use skyward_planner::provider::{
 
 use super::{
     client::Client,
+    planted::Fault,
     process::Work,
     server::Refused,
     world::{Crashed, World},
@@ -122,7 +123,9 @@ impl World {
         }
         let used = self.process.fleet.used(&name, "").total;
         let recorded = self.process.fleet.of_provider(&name);
-        if let Some(problem) = plan::other_account(object, used, &recorded, &secret.account) {
+        if let Some(problem) = plan::other_account(object, used, &recorded, &secret.account)
+            && !self.has(Fault::AccountsConfused)
+        {
             return Refresh::Failed(problem);
         }
         let client = Client::new(secret.account.clone(), revision, regions.clone());

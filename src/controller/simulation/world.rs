@@ -12,6 +12,7 @@ use skyward_api::{Offer, Provider};
 use super::{
     cloud::{Cloud, second},
     kinds::{ALL, Kind},
+    planted::Fault,
     process::Process,
     restored::Restores,
     rules::Settled,
@@ -76,6 +77,8 @@ pub(super) struct World {
     pub(super) settled: Vec<Settled>,
     /// The truth about a restore from a backup, in a history that has one.
     pub(super) restores: Option<Restores>,
+    /// The bug that the operator has on purpose.
+    pub(super) planted: Option<Fault>,
     /// Rules that were broken.
     pub(super) broken: Vec<String>,
     /// The story, if it is to be printed.
@@ -102,6 +105,7 @@ impl World {
             attempts: BTreeSet::new(),
             settled: Vec::new(),
             restores: None,
+            planted: None,
             broken: Vec::new(),
             story: tells.then(Vec::new),
         };
@@ -171,6 +175,11 @@ impl World {
             return Err(Crashed);
         }
         Ok(())
+    }
+
+    /// Whether the operator has that bug.
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.planted == Some(fault)
     }
 
     /// A rule of the world.
