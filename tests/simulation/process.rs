@@ -92,7 +92,7 @@ impl Process {
         let started = time::now();
         time::run(self.base, self.since);
         let (way, main, base, since) = (&self.way, &mut self.main, self.base, self.since);
-        let stop = self.runtime.block_on(async {
+        let running = async {
             let behind = started - time::now();
             if behind > 0 {
                 way.goes_on();
@@ -130,8 +130,10 @@ impl Process {
                     }
                 }
             }
-        });
-        time::stand_still(time::now());
+        };
+        // Only within the runtime its clock is asked.
+        let (stop, at) = self.runtime.block_on(async { (running.await, time::now()) });
+        time::stand_still(at);
         if matches!(stop, Stop::Died | Stop::Ended(_)) {
             self.main = None;
         }
