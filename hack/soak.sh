@@ -11,9 +11,9 @@
 # of Pools and clouds in each round, so that twenty are a million; CASES says how many each
 # property tries) and the stories of the cluster in which something is killed (the seed
 # chooses the moments), and a round of chaos (tests/e2e/chaos, the seed chooses what happens;
-# CHAOS_CLOCK=1 lets it step this machine's clock); every fifth round runs all stories. Called by
-# hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED. One history again: the line that its
-# test prints, or SKYWARD_HISTORY=<seed>.
+# CHAOS_TIMES=2 makes it twice as much, CHAOS_CLOCK=1 lets it step this machine's clock); every
+# fifth round runs all stories. Called by hack/test.sh, which brings the cluster; the tests read
+# SKYWARD_SEED. One history again: the line that its test prints, or SKYWARD_HISTORY=<seed>.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$SKYWARD_ROOT"

@@ -261,6 +261,8 @@ lints() {
   stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
   stage go-fmt tools 0 "format (gofmt)" go_format
   stage shell tools 0 "shell scripts (shellcheck)" shell_lint
+  absent python-lint python "python package" ||
+    stage python-lint tools 10 "python package (ruff, mypy --strict)" hack/python.sh lint
   stage dependencies tools 0 "crates of others: banned, licensed, unused (cargo deny, cargo shear)" dependency_lint
   stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
   absent drift src/xtask "generated files" ||
@@ -268,8 +270,8 @@ lints() {
 }
 tools_of_units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
-  # The AWS client is tested with a third-party server of EC2's API, within the unit tests.
-  stage moto tools 5 "moto, an EC2 server for the tests" hack/moto.sh
+  # The clients of AWS and S3 are tested with a third-party server, within the unit and Python tests.
+  stage moto tools 5 "moto, an EC2 and S3 server for the tests" hack/moto.sh
   if [ "${OUTCOME[moto]:-}" = ok ]; then
     SKYWARD_MOTO=$(hack/moto.sh)
     export SKYWARD_MOTO
@@ -295,9 +297,9 @@ units() {
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
-    cargo test --locked --workspace --test chaos -- happenings:: ledger::
+    cargo test --locked --workspace --test chaos -- tests::
   absent python python "python tests" ||
-    stage python tools 10 "python tests" env -C python nice -n 10 python3 -m unittest discover
+    stage python tools 20 "python tests" nice -n 10 hack/python.sh test
 }
 the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||

@@ -1,4 +1,4 @@
-"""Functions for Tasks: information on the machines of a run, and splitting of data.
+"""Functions for Tasks: their place in the cluster, splitting of data, output, and storage.
 
     import skyward
 
@@ -13,6 +13,10 @@ The package needs nothing but Python (3.10 or newer) and is on the path of every
 Task; there is nothing to install.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from skyward._info import (
     AcceleratorInfo,
     InstanceInfo,
@@ -24,13 +28,60 @@ from skyward._info import (
 )
 from skyward._shard import shard
 
+if TYPE_CHECKING:
+    from skyward import storage
+    from skyward._accelerator import current_accelerator, is_nvidia, is_trainium
+    from skyward._output import CallbackWriter, redirect_output, silent, stderr, stdout
+    from skyward._sampler import DistributedSampler
+    from skyward.storage import Storage
+
 __all__ = [
     "AcceleratorInfo",
+    "CallbackWriter",
+    "DistributedSampler",
     "InstanceInfo",
     "NetworkInfo",
     "NotInTaskError",
     "PeerInfo",
+    "Storage",
+    "current_accelerator",
     "instance_info",
     "is_head",
+    "is_nvidia",
+    "is_trainium",
+    "redirect_output",
     "shard",
+    "silent",
+    "stderr",
+    "stdout",
+    "storage",
 ]
+
+
+# What few Tasks use is imported when it is: all of it would double the time of each start.
+_LATER = {
+    "CallbackWriter": "_output",
+    "DistributedSampler": "_sampler",
+    "Storage": "storage",
+    "current_accelerator": "_accelerator",
+    "is_nvidia": "_accelerator",
+    "is_trainium": "_accelerator",
+    "redirect_output": "_output",
+    "silent": "_output",
+    "stderr": "_output",
+    "stdout": "_output",
+    "storage": "storage",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'skyward' has no attribute {name!r}")
+    import importlib
+
+    module = importlib.import_module(f"skyward.{_LATER[name]}")
+    return module if name == "storage" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,11 +6,17 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Mapping
+from typing import Any
 
 VARIABLE = "SKYWARD_INSTANCE_INFO"
 FILE_VARIABLE = "SKYWARD_INSTANCE_INFO_FILE"
+# Only the machine knows which of its places a run got, so these win over the description.
+WORKER_VARIABLE = "SKYWARD_WORKER"
+WORKERS_VARIABLE = "SKYWARD_WORKERS_PER_NODE"
+# Launchers such as torchrun number the processes that they start on one machine.
+PROCESS_VARIABLE = "LOCAL_RANK"
 
 
 class NotInTaskError(RuntimeError):
@@ -38,7 +44,7 @@ class AcceleratorInfo:
     count: float
     """How many it has, which may be more than its Pool asked for; a part of one is a fraction."""
     memory_gb: float
-    """Memory of each, 0 where it is not known."""
+    """Memory of each in GB (10**9 bytes, as makers count it), 0 where it is not known."""
     is_trainium: bool = False
     """Whether it is AWS Trainium."""
 
@@ -50,7 +56,7 @@ class NetworkInfo:
     interface: str
     """Name of the interface, or ""."""
     bandwidth_gbps: float | None = None
-    """Its bandwidth; None, as no cloud says it."""
+    """Its bandwidth in Gbit/s; None, as no cloud says it."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,13 @@ class InstanceInfo:
     """This worker's place in the cluster."""
 
     node: int
-    """Rank of this machine, 0 to total_nodes - 1."""
+    """Rank of this machine among those of the run, 0 to total_nodes - 1."""
     worker: int
-    """Number of this worker on its machine."""
+    """The place on its machine that this run has, 0 to workers_per_node - 1; 0 where places are not numbered."""
     total_nodes: int
     """Number of machines of this run."""
     workers_per_node: int
-    """Number of workers on each machine."""
+    """Number of places on each machine (`worker.concurrency` of the Pool); 1 where places are not numbered."""
     accelerators: float
     """Number of accelerators of this machine."""
     total_accelerators: float
@@ -74,28 +80,42 @@ class InstanceInfo:
     head_port: int
     """A free port of that machine for coordination; each attempt has another."""
     job_id: str
-    """Identifier that is the same on all machines, and different for each attempt."""
+    """Identifier of the Pool's execution: the same for all Tasks and machines of one Pool, another one for
+    a Pool of the same name that is made later."""
     peers: tuple[PeerInfo, ...] = ()
     """All machines in order of rank, this one included."""
     accelerator: AcceleratorInfo | None = None
     """The accelerators of this machine; None without any."""
     network: NetworkInfo = NetworkInfo("")
     """The network between the machines."""
+    slot: int = 0
+    """Number of this machine in its Pool, which it keeps: 0 to pool_nodes - 1, or more while a Pool shrinks."""
+    pool_nodes: int = 1
+    """Number of machines that the Pool is to have; the run may be on fewer of them."""
+    attempt_id: str = ""
+    """Identifier of this attempt of the Task: the same on all of its machines, another one when the Task is
+    tried again."""
+    head: bool | None = None
+    """Whether this is the head, where the machine says so; `is_head` is what to ask."""
 
     @property
     def global_worker_index(self) -> int:
-        """Number of this worker among all."""
+        """Number of this worker among all: node * workers_per_node + worker."""
         return self.node * self.workers_per_node + self.worker
 
     @property
     def total_workers(self) -> int:
-        """Number of all workers."""
+        """Number of all workers: total_nodes * workers_per_node."""
         return self.total_nodes * self.workers_per_node
 
     @property
     def is_head(self) -> bool:
-        """Whether this is the one head worker."""
-        return self.global_worker_index == 0
+        """Whether this is the one head worker of its run.
+
+        A run that has its machine's second place is the head of itself: the machine knows that. Without the
+        machine's word the worker with global_worker_index 0 is the head.
+        """
+        return self.global_worker_index == 0 if self.head is None else self.head
 
     @property
     def hostname(self) -> str:
@@ -108,10 +128,11 @@ class InstanceInfo:
         accelerator = data.get("accelerator")
         network = data.get("network") or {}
         bandwidth = network.get("bandwidth_gbps")
+        node, total_nodes, head = int(data.get("node", 0)), int(data.get("total_nodes", 1)), data.get("is_head")
         return cls(
-            node=int(data.get("node", 0)),
+            node=node,
             worker=int(data.get("worker", 0)),
-            total_nodes=int(data.get("total_nodes", 1)),
+            total_nodes=total_nodes,
             workers_per_node=int(data.get("workers_per_node", 1)),
             accelerators=float(data.get("accelerators") or 0),
             total_accelerators=float(data.get("total_accelerators") or 0),
@@ -138,6 +159,10 @@ class InstanceInfo:
                 interface=str(network.get("interface") or ""),
                 bandwidth_gbps=None if bandwidth is None else float(bandwidth),
             ),
+            slot=int(data.get("slot", node)),
+            pool_nodes=int(data.get("pool_nodes", total_nodes)),
+            attempt_id=str(data.get("attempt_id") or ""),
+            head=None if head is None else bool(head),
         )
 
 
@@ -162,7 +187,7 @@ def interface_of(address: str) -> str:
 
 
 def instance_info() -> InstanceInfo:
-    """This worker's place in the cluster.
+    """This worker's place in the cluster, as the operator and the machine describe it.
 
     Raises NotInTaskError outside of a Task.
     """
@@ -177,6 +202,14 @@ def instance_info() -> InstanceInfo:
             f"neither {VARIABLE} nor {FILE_VARIABLE} is set in this process"
         )
     info = InstanceInfo.from_mapping(json.loads(text))
+    info = replace(
+        info,
+        worker=_number(WORKER_VARIABLE, info.worker),
+        workers_per_node=_number(WORKERS_VARIABLE, info.workers_per_node),
+    )
+    if _number(PROCESS_VARIABLE, 0) != 0:
+        # Of several processes that share a machine and a rank, one is the head.
+        info = replace(info, head=False)
     if info.network.interface or info.node >= len(info.peers):
         return info
     # Only the machine itself knows under which name it has the address that others use.
@@ -184,6 +217,16 @@ def instance_info() -> InstanceInfo:
     return replace(info, network=replace(info.network, interface=interface))
 
 
+def _number(variable: str, otherwise: int) -> int:
+    """The whole number in an environment variable; work may have set it to anything."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+
+
 def is_head(info: InstanceInfo | None = None) -> bool:
-    """Whether this is the one head worker; `info` is looked up where it is left out."""
+    """Whether this is the one head worker of its run; `info` is looked up where it is left out.
+
+    Exactly one process of a run answers True, also where a launcher such as torchrun starts
+    several on each machine: work that is to happen once belongs there.
+    """
     return (instance_info() if info is None else info).is_head

@@ -133,7 +133,8 @@ def invoke(function, name, args, kwargs):
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise Refused(
-                "bad_source", "the arguments do not fit %s%s: %s" % (name, signature, error)
+                "bad_source",
+                "the arguments do not fit %s%s: %s%s" % (name, signature, error, booleans(kwargs)),
             ) from None
     value = guarded(function, *args, **kwargs)
     if inspect.isawaitable(value):
@@ -144,6 +145,17 @@ def invoke(function, name, args, kwargs):
 
         value = guarded(asyncio.run, wait())
     return value
+
+
+def booleans(kwargs):
+    """What to do about arguments whose names YAML has made `true` or `false`."""
+    names = [name for name in ("true", "false") if name in kwargs]
+    if not names:
+        return ""
+    return (
+        "; kwargs has %s: kubectl reads the names y, n, yes, no, on and off as booleans, "
+        'so write them in quotes, such as "n": 0' % " and ".join(names)
+    )
 
 
 def guarded(function, *args, **kwargs):

@@ -4,30 +4,89 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import Any, Sequence
+from array import array
+from collections.abc import Mapping, Set
+from typing import Any, TypeVar, overload
 
 from skyward._info import instance_info
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
+
+@overload
+def shard(
+    data: A,
+    /,
+    *,
+    shuffle: bool = ...,
+    seed: int | None = ...,
+    drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
+) -> A: ...
+@overload
+def shard(
+    first: A,
+    second: B,
+    /,
+    *,
+    shuffle: bool = ...,
+    seed: int | None = ...,
+    drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
+) -> tuple[A, B]: ...
+@overload
+def shard(
+    first: A,
+    second: B,
+    third: C,
+    /,
+    *,
+    shuffle: bool = ...,
+    seed: int | None = ...,
+    drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
+) -> tuple[A, B, C]: ...
+@overload
+def shard(
+    *data: Any,
+    shuffle: bool = ...,
+    seed: int | None = ...,
+    drop_last: bool = ...,
+    node: int | None = ...,
+    total_nodes: int | None = ...,
+) -> Any: ...
 def shard(
     *data: Any,
     shuffle: bool = False,
-    seed: int = 0,
+    seed: int | None = 0,
     drop_last: bool = False,
     node: int | None = None,
     total_nodes: int | None = None,
 ) -> Any:
     """This node's part of `data`, of the same type.
 
-    The parts of all nodes are disjoint and together everything: node n gets every
-    total_nodes-th element, from the n-th on. Several arrays are split at the same
-    indices and come back as a tuple, so `x, y = shard(x, y)` stays aligned.
+    Node n of N gets the elements n, n + N, n + 2N, … of the length L of `data`: the parts of all nodes
+    are disjoint, together they are everything, and their lengths differ by at most one (L // N or
+    L // N + 1). A node beyond the last element gets an empty part. Nothing is repeated.
 
-    shuffle: take the elements in an order that depends on `seed` alone, so it is
-        the same on every node, and the parts stay disjoint.
-    drop_last: leave out elements at the end so that all nodes get equally many.
-    node, total_nodes: instead of those of instance_info(), for tests or for a
-        split of another kind.
+    data: lists, tuples, ranges, texts, bytes, arrays of NumPy, tensors of torch, frames of pandas and any
+        other sequence, split along their first dimension: an array of shape (L, …) becomes one of shape
+        (L / N, …), with its dtype and its device. Several are split at the same indices and come back as a
+        tuple, so `x, y = shard(x, y)` stays aligned; their lengths must be equal. A sequence whose type
+        cannot be made from elements comes back as a list. Without `shuffle`, parts of arrays and tensors
+        are views of the whole.
+    shuffle: take the elements in an order that depends on `seed` and the length alone, so it is the same
+        on every node, and the parts stay disjoint.
+    seed: of that order; None means 0. All nodes must use the same.
+    drop_last: leave out the last L % N elements, of the shuffled order if there is one, so that all nodes
+        get equally many.
+    node, total_nodes: instead of those of instance_info(), for tests or for a split of another kind; with
+        both, shard works outside of a Task.
     """
     if not data:
         raise TypeError("shard() needs something to split")
@@ -37,6 +96,14 @@ def shard(
             "shard() splits several arrays at the same indices, so they must be of one length, not "
             + ", ".join(map(str, lengths))
         )
+    node, total_nodes = place(node, total_nodes)
+    indices = _indices(lengths[0], shuffle, seed or 0, drop_last, node, total_nodes)
+    parts = tuple(_take(item, indices) for item in data)
+    return parts[0] if len(parts) == 1 else parts
+
+
+def place(node: int | None, total_nodes: int | None) -> tuple[int, int]:
+    """A node and the number of all; what is left out comes from instance_info()."""
     if node is None or total_nodes is None:
         info = instance_info()
         node = info.node if node is None else node
@@ -45,53 +112,64 @@ def shard(
         raise ValueError(f"total_nodes must be at least 1, not {total_nodes}")
     if not 0 <= node < total_nodes:
         raise ValueError(f"node must be from 0 to {total_nodes - 1}, not {node}")
+    return node, total_nodes
 
-    indices = _indices(lengths[0], shuffle, seed, drop_last, node, total_nodes)
-    parts = tuple(_take(item, indices) for item in data)
-    return parts[0] if len(parts) == 1 else parts
+
+def permutation(length: int, seed: int) -> array[int]:
+    """The numbers below `length` in an order that every node and every version of Python agrees on."""
+    order = array("q", range(length))
+    random.Random(seed).shuffle(order)
+    return order
 
 
 def _indices(
     length: int, shuffle: bool, seed: int, drop_last: bool, node: int, total_nodes: int
-) -> Sequence[int]:
+) -> range | list[int]:
     end = length - length % total_nodes if drop_last else length
     if not shuffle:
-        return range(node, end, total_nodes)
-    order = list(range(length))
-    random.Random(seed).shuffle(order)
-    return order[node:end:total_nodes]
+        return range(node, max(node, end), total_nodes)
+    return permutation(length, seed)[node:end:total_nodes].tolist()
 
 
 def _length(item: Any) -> int:
-    if getattr(item, "shape", None) == ():
+    shape = getattr(item, "shape", None)
+    if shape == ():
         raise TypeError("shard() cannot split an array without dimensions")
-    try:
-        return len(item)
-    except TypeError:
-        raise TypeError(
-            f"shard() cannot split a {type(item).__name__}: "
-            "give it a list, a tuple, an array, a tensor or another sequence"
-        ) from None
+    if not isinstance(item, (Mapping, Set)) and hasattr(item, "__getitem__"):
+        try:
+            # Sparse matrices have a shape and no length.
+            return int(shape[0]) if isinstance(shape, tuple) else len(item)
+        except TypeError:
+            pass
+    raise TypeError(
+        f"shard() cannot split a {type(item).__name__}: "
+        "give it a list, a tuple, an array, a tensor or another sequence"
+    )
 
 
-def _take(item: Any, indices: Sequence[int]) -> Any:
-    # numpy and torch are never imported here: a caller that passes an array has done so.
-    if _is(item, "numpy", "ndarray"):
-        return item[_as_slice(indices)]
+def _take(item: Any, indices: range | list[int]) -> Any:
+    # NumPy, torch and pandas are never imported here: a caller that passes an array has done so.
+    chosen = slice(indices.start, indices.stop, indices.step) if isinstance(indices, range) else indices
+    if hasattr(item, "iloc"):
+        return item.iloc[chosen]
     if _is(item, "torch", "Tensor"):
-        if isinstance(indices, range):
-            return item[_as_slice(indices)]
+        if isinstance(chosen, slice):
+            return item[chosen]
         torch = sys.modules["torch"]
-        return item[torch.as_tensor(indices, dtype=torch.long, device=item.device)]
-    if isinstance(item, (list, tuple, range, str, bytes, bytearray)) and isinstance(indices, range):
-        return _restore(item, item[_as_slice(indices)])
+        return item[torch.as_tensor(chosen, dtype=torch.long, device=item.device)]
+    if _is(item, "numpy", "ndarray"):
+        return item[chosen if isinstance(chosen, slice) else sys.modules["numpy"].asarray(chosen, dtype="intp")]
+    if isinstance(chosen, slice) and (
+        isinstance(item, (list, tuple, range, str, bytes, bytearray)) or hasattr(item, "shape")
+    ):
+        return _restore(item, item[chosen])
+    if hasattr(item, "shape") and (numpy := sys.modules.get("numpy")) is not None:
+        # Arrays of JAX and CuPy, sparse ones and frames of Polars take indices as NumPy has them.
+        try:
+            return item[numpy.asarray(chosen, dtype=numpy.intp)]
+        except (TypeError, ValueError, IndexError):
+            pass
     return _restore(item, [item[index] for index in indices])
-
-
-def _as_slice(indices: Sequence[int]) -> Any:
-    if isinstance(indices, range):
-        return slice(indices.start, max(indices.start, indices.stop), indices.step)
-    return indices
 
 
 def _is(item: Any, module: str, name: str) -> bool:
@@ -111,6 +189,8 @@ def _restore(original: Any, part: Any) -> Any:
         return tuple(part)
     if isinstance(original, range):
         return list(part)
+    if isinstance(original, array):
+        return array(original.typecode, part)
     try:
         return kind(part)
     except Exception:

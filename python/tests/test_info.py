@@ -24,6 +24,9 @@ FULL = {
     ],
     "accelerator": {"type": "A100", "count": 0.5, "memory_gb": 40, "is_trainium": False},
     "network": {"interface": "eth0", "bandwidth_gbps": 25},
+    "slot": 6,
+    "pool_nodes": 8,
+    "attempt_id": "task-2",
     "a_field_of_a_later_version": True,
 }
 
@@ -41,6 +44,7 @@ class InstanceInfo(unittest.TestCase):
         self.assertEqual(info.accelerator.type, "A100")
         self.assertFalse(info.accelerator.is_trainium)
         self.assertEqual(info.network, skyward.NetworkInfo("eth0", 25.0))
+        self.assertEqual((info.slot, info.pool_nodes, info.attempt_id), (6, 8, "task-2"))
         self.assertEqual(info.global_worker_index, 5)
         self.assertEqual(info.total_workers, 8)
         self.assertFalse(info.is_head)
@@ -59,6 +63,37 @@ class InstanceInfo(unittest.TestCase):
         self.assertTrue(info.is_head)
         self.assertTrue(skyward.is_head(info))
         self.assertEqual(info.peers, ())
+        self.assertEqual((info.worker, info.workers_per_node, info.slot, info.pool_nodes), (0, 1, 0, 1))
+
+    def test_the_machine_says_which_of_its_places_a_run_has(self):
+        for variables, place in (
+            ({}, (1, 2)),
+            ({"SKYWARD_WORKER": "3", "SKYWARD_WORKERS_PER_NODE": "8"}, (3, 8)),
+            ({"SKYWARD_WORKER": "x", "SKYWARD_WORKERS_PER_NODE": "-1"}, (1, 2)),
+            ({"SKYWARD_WORKER": "9" * 5000}, (1, 2)),
+        ):
+            with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO": json.dumps(FULL), **variables}):
+                info = skyward.instance_info()
+            self.assertEqual((info.worker, info.workers_per_node), place)
+            self.assertEqual(info.global_worker_index, 2 * place[1] + place[0])
+
+    def test_each_run_has_one_head_whatever_places_and_processes_it_has(self):
+        def heads(runs):
+            found = []
+            for node, is_head, variables in runs:
+                text = json.dumps(dict(FULL, node=node, is_head=is_head, worker=0, workers_per_node=1))
+                with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO": text, **variables}):
+                    found.append(skyward.is_head())
+            return found
+
+        second_place = {"SKYWARD_WORKER": "1", "SKYWARD_WORKERS_PER_NODE": "2"}
+        self.assertEqual(heads([(0, True, second_place)]), [True])
+        self.assertEqual(heads([(0, True, {}), (1, False, second_place)]), [True, False])
+        processes = [(node, node == 0, {"LOCAL_RANK": str(rank)}) for node in (0, 1) for rank in (0, 1)]
+        self.assertEqual(heads(processes), [True, False, False, False])
+        # An older operator says nothing, and numbers no places.
+        self.assertEqual(heads([(0, None, {}), (1, None, {})]), [True, False])
+        self.assertEqual(heads([(0, None, {"LOCAL_RANK": "1"})]), [False])
 
     def test_the_interface_is_found_where_the_controller_does_not_know_it(self):
         unknown = {"interface": None, "bandwidth_gbps": None}

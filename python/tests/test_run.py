@@ -173,6 +173,12 @@ class Fails(unittest.TestCase):
         self.assertIn("main(a, b)", end.message)
         self.assertIn("missing a required argument: 'b'", end.message)
 
+    def test_a_name_that_yaml_made_a_boolean_is_explained(self):
+        end = call("def main(n): pass", false=0)
+        self.assertEqual(end.ending, "bad_source")
+        self.assertIn("missing a required argument: 'n'; kwargs has false", end.message)
+        self.assertIn("in quotes", end.message)
+
     def test_a_value_that_is_not_json_is_named_with_its_place(self):
         cases = {
             "{'a': [0, 1, 2, {1}]}": "value['a'][3] is a set; return a list",

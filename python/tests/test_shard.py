@@ -4,16 +4,69 @@ import array
 import collections
 import json
 import os
+import random
 import subprocess
 import sys
+import types
 import unittest
 from unittest import mock
 
 import skyward
+from skyward._shard import permutation
 
 
 def parts(*data, nodes, **options):
     return [skyward.shard(*data, node=node, total_nodes=nodes, **options) for node in range(nodes)]
+
+
+class Tensor:
+    """What shard needs of a tensor of torch: the real one is used where torch is installed."""
+
+    def __init__(self, values, device="meta"):
+        self.values, self.device, self.shape = list(values), device, (len(values),)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return Tensor(self.values[index], self.device)
+        assert isinstance(index, Tensor) and index.device == self.device, "an index on another device"
+        return Tensor([self.values[position] for position in index.values], self.device)
+
+
+def as_tensor(values, dtype, device):
+    assert dtype == "int64"
+    return Tensor(values, device)
+
+
+TORCH = types.SimpleNamespace(Tensor=Tensor, as_tensor=as_tensor, long="int64")
+
+
+class Frame:
+    """What shard needs of a frame of pandas, whose own brackets choose columns."""
+
+    def __init__(self, rows):
+        self.rows, self.shape = list(rows), (len(rows), 2)
+        self.iloc = self
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return Frame(self.rows[index])
+        return Frame([self.rows[position] for position in index])
+
+
+class Rows(collections.abc.Sequence):
+    """A sequence that cannot be made from its elements."""
+
+    def __init__(self, first, second, third):
+        self.all = (first, second, third)
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return self.all[index]
 
 
 class Shard(unittest.TestCase):
@@ -27,6 +80,34 @@ class Shard(unittest.TestCase):
                         sizes = [len(part) for part in found]
                         self.assertLessEqual(max(sizes) - min(sizes), 1)
 
+    def test_whatever_the_sizes_nothing_is_lost_repeated_or_out_of_step(self):
+        chance = random.Random(14)
+        for _ in range(150):
+            length, nodes = chance.choice([chance.randrange(40), chance.randrange(1000)]), chance.randrange(1, 40)
+            shuffle, drop_last, seed = chance.random() < 0.5, chance.random() < 0.5, chance.randrange(1 << 40)
+            numbers = list(range(length))
+            with self.subTest(length=length, nodes=nodes, shuffle=shuffle, drop_last=drop_last, seed=seed):
+                options = {"nodes": nodes, "shuffle": shuffle, "drop_last": drop_last, "seed": seed}
+                found = parts(numbers, [str(n) for n in numbers], tuple(numbers), **options)
+                for part, texts, pair in found:
+                    self.assertEqual((part, texts), (list(pair), [str(n) for n in part]))
+                sizes = [len(part) for part, _, _ in found]
+                flat = [n for part, _, _ in found for n in part]
+                self.assertEqual(len(set(flat)), len(flat))
+                if drop_last:
+                    self.assertEqual(sizes, [length // nodes] * nodes)
+                    self.assertTrue(set(flat) <= set(numbers))
+                    if not shuffle:
+                        self.assertEqual(sorted(flat), numbers[: length - length % nodes])
+                else:
+                    self.assertEqual(sorted(flat), numbers)
+                    self.assertEqual(sizes, sorted(sizes, reverse=True))
+                    self.assertLessEqual(sizes[0] - sizes[-1], 1)
+
+    def test_the_order_is_that_of_every_version_of_python(self):
+        self.assertEqual(list(permutation(10, 42)), [7, 3, 2, 8, 5, 6, 9, 4, 0, 1])
+        self.assertEqual(list(permutation(0, 1)), [])
+
     def test_drop_last_gives_all_nodes_equally_many(self):
         for shuffle in (False, True):
             found = parts(list(range(11)), nodes=4, drop_last=True, shuffle=shuffle)
@@ -39,6 +120,8 @@ class Shard(unittest.TestCase):
         self.assertEqual(once, skyward.shard(data, shuffle=True, seed=1, node=0, total_nodes=2))
         self.assertNotEqual(once, skyward.shard(data, shuffle=True, seed=2, node=0, total_nodes=2))
         self.assertNotEqual(once, skyward.shard(data, node=0, total_nodes=2))
+        none = skyward.shard(data, shuffle=True, seed=None, node=0, total_nodes=2)
+        self.assertEqual(none, skyward.shard(data, shuffle=True, node=0, total_nodes=2))
 
     def test_several_arrays_stay_aligned(self):
         x, y = list(range(9)), tuple(str(n) for n in range(9))
@@ -48,7 +131,8 @@ class Shard(unittest.TestCase):
             self.assertEqual([str(n) for n in part_x], list(part_y))
 
     def test_the_type_is_kept(self):
-        for data in ([1, 2, 3], (1, 2, 3), "abc", b"abc", bytearray(b"abc"), collections.deque([1, 2, 3])):
+        deque, numbers = collections.deque([1, 2, 3]), array.array("d", [1, 2, 3])
+        for data in ([1, 2, 3], (1, 2, 3), "abc", b"abc", bytearray(b"abc"), deque, numbers):
             for shuffle in (False, True):
                 with self.subTest(kind=type(data).__name__, shuffle=shuffle):
                     for part in parts(data, nodes=2, shuffle=shuffle):
@@ -56,7 +140,10 @@ class Shard(unittest.TestCase):
         self.assertEqual(skyward.shard(range(6), node=1, total_nodes=2), range(1, 6, 2))
 
     def test_a_sequence_that_cannot_be_rebuilt_comes_back_as_a_list(self):
-        self.assertEqual(skyward.shard(array.array("i", [1, 2, 3]), node=0, total_nodes=2), [1, 3])
+        self.assertEqual(skyward.shard(Rows(1, 2, 3), node=0, total_nodes=2), [1, 3])
+        self.assertEqual(sorted(skyward.shard(Rows(1, 2, 3), shuffle=True, node=0, total_nodes=1)), [1, 2, 3])
+        named = collections.namedtuple("named", "a b")(1, 2)
+        self.assertEqual(skyward.shard(named, node=1, total_nodes=2), (2,))
 
     def test_the_place_comes_from_instance_info(self):
         info = json.dumps({"node": 1, "total_nodes": 3})
@@ -71,6 +158,9 @@ class Shard(unittest.TestCase):
             skyward.shard((n for n in range(3)), node=0, total_nodes=1)
         with self.assertRaisesRegex(ValueError, "node must be from 0 to 1"):
             skyward.shard([1], node=2, total_nodes=2)
+        for data in ({1: 2}, {1, 2}, 3, None):
+            with self.assertRaisesRegex(TypeError, f"cannot split a {type(data).__name__}"):
+                skyward.shard(data, node=0, total_nodes=1)
         with self.assertRaises(TypeError):
             skyward.shard()
 
@@ -80,15 +170,64 @@ class Shard(unittest.TestCase):
         output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         self.assertEqual(output.stdout.strip(), "set()")
 
+    def test_frames_are_split_by_rows(self):
+        found = [part.rows for part in parts(Frame("abcde"), nodes=2)]
+        self.assertEqual(found, [["a", "c", "e"], ["b", "d"]])
+        found = [part.rows for part in parts(Frame("abcde"), nodes=2, shuffle=True)]
+        self.assertEqual(sorted(found[0] + found[1]), list("abcde"))
+
+    def test_tensors_are_indexed_on_their_own_device(self):
+        with mock.patch.dict(sys.modules, {"torch": TORCH}):
+            for shuffle in (False, True):
+                found = parts(Tensor(range(10)), list(range(10)), nodes=3, shuffle=shuffle)
+                for tensor, numbers in found:
+                    self.assertIsInstance(tensor, Tensor)
+                    self.assertEqual((tensor.values, tensor.device), (numbers, "meta"))
+
+    def test_other_arrays_are_indexed_as_numpy_does_it(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("numpy is not installed")
+
+        class Jax:
+            """As of JAX: no list is an index, and the type is none to call."""
+
+            def __init__(self, values):
+                self.values, self.shape = values, values.shape
+
+            def __getitem__(self, index):
+                if isinstance(index, list):
+                    raise TypeError("use jnp.array(list)")
+                return Jax.of(self.values[index])
+
+            @staticmethod
+            def of(values):
+                return Jax(values)
+
+        for shuffle in (False, True):
+            found = parts(Jax(numpy.arange(5)), list(range(5)), nodes=6, shuffle=shuffle)
+            for part, numbers in found:
+                self.assertIs(type(part), Jax)
+                self.assertEqual(part.values.tolist(), numbers)
+
     def test_arrays_of_numpy_stay_arrays(self):
         try:
             import numpy
         except ImportError:
             self.skipTest("numpy is not installed")
-        data = numpy.arange(20).reshape(10, 2)
-        found = parts(data, nodes=3, shuffle=True)
-        self.assertIsInstance(found[0], numpy.ndarray)
-        self.assertEqual(sorted(numpy.concatenate(found)[:, 0].tolist()), list(range(0, 20, 2)))
+        for shuffle in (False, True):
+            for length in (0, 1, 10):
+                data = numpy.arange(2 * length, dtype="float32").reshape(length, 2)
+                found = parts(data, list(range(length)), nodes=3, shuffle=shuffle)
+                for part, numbers in found:
+                    self.assertIs(type(part), numpy.ndarray)
+                    self.assertEqual((part.dtype, part.shape), (data.dtype, (len(numbers), 2)))
+                    self.assertEqual(part[:, 0].tolist(), [2.0 * n for n in numbers])
+        masked = numpy.ma.masked_equal(numpy.arange(6), 3)
+        self.assertIs(type(skyward.shard(masked, shuffle=True, node=0, total_nodes=2)), type(masked))
+        with self.assertRaisesRegex(TypeError, "without dimensions"):
+            skyward.shard(numpy.array(3), node=0, total_nodes=1)
 
     def test_tensors_of_torch_stay_tensors(self):
         try:

@@ -54,10 +54,11 @@ pub(crate) fn between(field: &str, least: &str, most: &str) -> Rule {
     )
 }
 
-/// An amount of memory or storage has a unit. Text that is no amount has its own message.
+/// An amount of memory or storage has a unit. Text that is no amount has its own message, and so has
+/// a number.
 pub(crate) fn with_unit(field: &str, example: &str) -> Rule {
     let bare = example.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    Rule::new("!string(self).matches(r'^[0-9]+$')")
+    Rule::new("type(self) == int || !string(self).matches(r'^[0-9]+$')")
         .message(format!("{field} needs a unit: write {example}, not {bare}").as_str())
 }
 
@@ -73,8 +74,11 @@ pub(crate) fn size_between(field: &str, least: &str, most: &str) -> Rule {
 /// A size from 64Mi: a smaller one means that its unit was forgotten. Text that is no amount has its
 /// own message.
 pub(crate) fn size_with_unit(field: &str, most: &str) -> Rule {
-    quantity_between(shared::SIZE_PATTERN, "64Mi", most)
-        .message(format!("{field} must be from 64Mi to {most}: write 16Gi, not 16").as_str())
+    let least = "64Mi";
+    // A number is refused by the schema of the type, once.
+    let rule = quantity_between(shared::SIZE_PATTERN, least, most).rule;
+    Rule::new(format!("type(self) == int || {rule}"))
+        .message(format!("{field} must be from {least} to {most}: write 16Gi, not 16").as_str())
 }
 
 /// An amount of CPUs from `least` to `most`.

@@ -188,7 +188,7 @@ written!(
     Size,
     32,
     format!("type(self) == string && string(self).matches(r'{SIZE_PATTERN}')"),
-    "write an amount such as 512Mi or 8Gi"
+    "write an amount with its unit such as 512Mi or 16Gi"
 );
 
 /// Pattern of a [`Size`].

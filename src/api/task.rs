@@ -61,6 +61,7 @@ use crate::{
 #[x_kube(validation = crate::rule::fixed("env", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("envFrom", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("workingDir", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("output", "create another Task"))]
 #[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.__function__)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
 pub struct TaskSpec {
     /// The Pool of this namespace that runs it. It may be created later.
@@ -113,6 +114,9 @@ pub struct TaskSpec {
     #[schemars(length(min = 1, max = 1024))]
     #[x_kube(validation = crate::rule::matches("^/", "workingDir must be an absolute path, such as /data"))]
     pub working_dir: Option<String>,
+    /// Whose output is kept and shown. Default: that of all ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Output>,
     /// Hold it: a waiting Task does not start, a running one is stopped. When it is false
     /// again, a new attempt starts. May be changed at any time. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,6 +177,52 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true, "nullable": true}))]
     pub kwargs: BTreeMap<String, Value>,
+}
+
+/// Whose output is kept and shown; the rest is dropped on the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Output {
+    /// Whose standard output: `All` (default), `Head` or `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<OutputOf>,
+    /// Whose standard error: `All` (default), `Head` or `None`. The traceback of a function that
+    /// raises stands there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<OutputOf>,
+    /// Ranks of which anything is kept, of what `stdout` and `stderr` leave. All when left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 500), inner(range(min = 0, max = 499)))]
+    pub ranks: Vec<u32>,
+}
+
+impl Output {
+    /// Whether standard output and standard error of a rank are kept.
+    pub fn keeps(&self, rank: u32) -> (bool, bool) {
+        let is_chosen = self.ranks.is_empty() || self.ranks.contains(&rank);
+        let keeps = |of: Option<OutputOf>| {
+            is_chosen
+                && match of.unwrap_or_default() {
+                    OutputOf::All => true,
+                    OutputOf::Head => rank == 0,
+                    OutputOf::None => false,
+                }
+        };
+        (keeps(self.stdout), keeps(self.stderr))
+    }
+}
+
+/// Ranks whose output is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = skyward_core::schema::explain_variants)]
+pub enum OutputOf {
+    /// That of every rank.
+    #[default]
+    All,
+    /// That of rank 0.
+    Head,
+    /// That of no rank.
+    None,
 }
 
 /// When a Task starts again.

@@ -39,9 +39,10 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 
 /// Which objects.
 #[derive(Args, Debug)]
+#[group(required = true)]
 pub(crate) struct Targets {
     /// Names of Tasks; `logs` takes machine/NAME too.
-    #[arg(value_name = "NAME", value_parser = target, required_unless_present = "selector", conflicts_with = "selector")]
+    #[arg(value_name = "NAME", value_parser = target, conflicts_with = "selector")]
     names: Vec<Target>,
     /// All Tasks with these labels, as kubectl takes them: app=train,team!=x.
     #[arg(short = 'l', long, value_name = "SELECTOR")]

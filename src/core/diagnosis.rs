@@ -201,11 +201,12 @@ fn sentence(lines: &[&str], at: usize) -> String {
 /// That sentence, with what it is the cause of: uv names the package first, then causes below it.
 fn in_context(lines: &[&str], at: usize, sentence: &str) -> String {
     let heads = |line: &&str| line.trim_start().starts_with('×') || begins(line, &["error:"]);
-    let is_cause = |line: &str| line.trim_start().starts_with(CAUSED_BY) || is_in_tree(line);
+    let is_cause = |line: &str| names_cause(line).is_some() || is_in_tree(line);
     let head = lines[..at].iter().rposition(heads);
+    let has_causes = |head: usize| lines[head].trim_start().starts_with('×') || is_cause(lines[head + 1]);
     match head {
         // Between the head and a line outside of the tree stands the output of a build.
-        Some(head) if is_cause(lines[at]) || lines[head].trim_start().starts_with('×') => {
+        Some(head) if is_cause(lines[at]) || has_causes(head) => {
             format!("{}: {sentence}", bare(lines[head]).trim_end_matches(':'))
         }
         _ if heads(&lines[at]) => match below(lines, at).filter(|line| is_cause(line)).last() {
@@ -216,8 +217,14 @@ fn in_context(lines: &[&str], at: usize, sentence: &str) -> String {
     }
 }
 
-/// What uv and cargo begin the line of a cause with.
-const CAUSED_BY: &str = "Caused by:";
+/// What uv and cargo begin the line of a cause with: uv since 0.13 with the second.
+const CAUSED_BY: [&str; 2] = ["Caused by:", "cause:"];
+
+/// The cause that a line names.
+fn names_cause(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    CAUSED_BY.iter().find_map(|words| line.strip_prefix(words))
+}
 
 /// Whether a line stands in a tree of causes.
 fn is_in_tree(line: &str) -> bool {
@@ -227,7 +234,7 @@ fn is_in_tree(line: &str) -> bool {
 /// A line without what draws its place.
 fn bare(line: &str) -> &str {
     let text = line.trim().trim_start_matches(['×', '├', '╰', '─', '▶', ' ']);
-    text.strip_prefix(CAUSED_BY).map_or(text, str::trim_start)
+    names_cause(text).map_or(text, str::trim_start)
 }
 
 /// Indented lines below one, as far as they belong to its message.

@@ -27,9 +27,9 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
-    /// Runs a Task, and keeps what the watch showed of it.
-    pub(crate) async fn of_a_real_task(bench: &Bench) -> anyhow::Result<Self> {
-        let task = Bench::task("shapes", POOL, json!({"command": ["true"]}))?;
+    /// Runs a real Task called `name`, and keeps the two statuses that the watch showed.
+    pub(crate) async fn of_a_real_task(bench: &Bench, name: &str) -> anyhow::Result<Self> {
+        let task = Bench::task(name, POOL, json!({"command": ["true"]}))?;
         let (_, history) = bench.run_task_with_history(&task).await?;
         let mut statuses = history.into_iter().filter_map(|task| task.status);
         let mut placed = statuses
@@ -92,9 +92,12 @@ pub(crate) async fn chain(bench: &Bench, shapes: &Shapes, name: &str) -> anyhow:
         anyhow::bail!("the watch ended before the bare Task did")
     });
     let act = async {
-        let event = tokio::time::timeout(PATIENCE, news.try_next()).await??;
-        let Some(WatchEvent::Added(task)) = event else {
-            anyhow::bail!("the watch did not show the bare Task")
+        let task = loop {
+            match tokio::time::timeout(PATIENCE, news.try_next()).await?? {
+                Some(WatchEvent::Added(task)) => break task,
+                Some(WatchEvent::Bookmark(_)) => {}
+                other => anyhow::bail!("instead of the bare Task the watch showed {other:?}"),
+            }
         };
         let task = write(&tasks, &task, &shapes.placed).await?;
         anyhow::ensure!(Command::new("true").status().await?.success(), "`true` failed");

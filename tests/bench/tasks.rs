@@ -35,7 +35,7 @@ const OWN: [&str; 4] = ["controller", "agent", "runs", "sshd"];
 /// shows Complete. The bare chain takes turns with it.
 pub(crate) async fn latency(bench: &Bench) -> anyhow::Result<()> {
     warm_pool(bench).await?;
-    let shapes = Shapes::of_a_real_task(bench).await?;
+    let shapes = Shapes::of_a_real_task(bench, "shapes-latency").await?;
     let (mut samples, mut raw, mut broadcast) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..100 {
         let task = Bench::task(&format!("latency-{i}"), POOL, json!({"command": ["true"]}))?;
@@ -83,7 +83,7 @@ const CLIENTS: usize = 16;
 /// Tasks per second to Complete, beside the rate of the bare writes of the same objects.
 pub(crate) async fn throughput(bench: &Bench) -> anyhow::Result<()> {
     warm_pool(bench).await?;
-    let shapes = Shapes::of_a_real_task(bench).await?;
+    let shapes = Shapes::of_a_real_task(bench, "shapes-rate").await?;
     let (mut real, mut bare) = (Vec::new(), Vec::new());
     let (mut real_cpu, mut bare_cpu) = (Spent::default(), Spent::default());
     let mut writes = 0;

@@ -102,6 +102,7 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
             json!({ "retries": { "onInterruption": 1 } }),
             "retries",
         ),
+        ("command", json!({ "output": { "stdout": "Head" } }), "output"),
         (
             "command",
             json!({ "env": [{ "name": "A", "value": "b" }] }),

@@ -88,7 +88,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, memory: 16}",
-        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -98,12 +98,12 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, memory: 16 GB}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
         "{provider: x, disk: 200}",
-        "disk must be from 64Mi to 64Ti: write 16Gi, not 16",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -118,7 +118,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, candidates: [{memory: 64}]}",
-        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -128,7 +128,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, accelerator: {name: H100, memory: 80}}",
-        "accelerator.memory must be from 64Mi to 1Ti: write 16Gi, not 16",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -138,7 +138,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, accelerator: {name: H100, memory: 80GB}}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -178,17 +178,17 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, shmSize: lots}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
         "{provider: x, shmSize: 8}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
         "{provider: x, shmSize: half of its memory}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -334,7 +334,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, logs: {limit: 256}}",
-        "logs.limit needs a unit: write 256Mi, not 256",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -349,7 +349,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Pool",
         "{provider: x, logs: {limit: much}}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Pool",
@@ -562,7 +562,7 @@ pub(crate) const BAD: &[(&str, &str, &str)] = &[
     (
         "Provider",
         "{container: {resources: {limits: {memory: 4}}}, allowedNamespaces: {}}",
-        "write an amount such as 512Mi or 8Gi",
+        "write an amount with its unit such as 512Mi or 16Gi",
     ),
     (
         "Provider",

@@ -68,6 +68,10 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     ),
     (
         "Task",
+        "{pool: p, command: [a], output: {stdout: Head, stderr: None, ranks: [0, 499]}}",
+    ),
+    (
+        "Task",
         "{pool: p, function: {source: 'def f(): pass', entrypoint: f, args: [1, 'a', null, [1, {b: 2}], {c: [true]}], \
          kwargs: {x: null, y: {z: [1]}, n: 1.5}}}",
     ),

@@ -59,6 +59,56 @@ async fn full_logs_are_read_through_the_api_and_the_plugin() -> Result {
 }
 
 #[tokio::test]
+async fn output_is_kept_of_the_ranks_and_streams_that_were_chosen_and_of_no_others() -> Result {
+    let space = story("output").await?;
+    space.pool("p", 2, json!({})).await?;
+    let source = "
+import sys, skyward
+
+@skyward.stdout(only='head')
+def quiet(rank):
+    print('decorated', rank)
+
+def main():
+    rank = skyward.instance_info().node
+    print('out', rank)
+    print('err', rank, file=sys.stderr)
+    quiet(rank)
+    with skyward.redirect_output(lambda text: None):
+        print('never')
+";
+    for (name, output) in [
+        ("all", json!(null)),
+        ("head", json!({"stdout": "Head"})),
+        ("second", json!({"stdout": "None", "ranks": [1]})),
+    ] {
+        let spec = json!({"placement": "All", "output": output, "function": {"source": source}});
+        space.task(name, "p", spec).await?;
+    }
+    for (name, expected) in [
+        ("all", "decorated 0,err 0,err 1,out 0,out 1"),
+        ("head", "decorated 0,err 0,err 1,out 0"),
+        ("second", "err 1"),
+    ] {
+        let done = space.task_ended(name).await?.status.unwrap_or_default();
+        assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+        let path = format!(
+            "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{name}/log",
+            space.name
+        );
+        let log = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+        // Of several ranks each line begins with its rank.
+        let mut lines: Vec<&str> = log
+            .lines()
+            .map(|line| line.split_once("] ").map_or(line, |(_, text)| text))
+            .collect();
+        lines.sort_unstable();
+        assert_eq!(lines.join(","), expected, "{name}: {log}");
+    }
+    space.finish().await
+}
+
+#[tokio::test]
 async fn follow_shows_lines_as_they_come_and_ends_with_the_task() -> Result {
     let space = story("follow").await?;
     space.pool("p", 1, json!({})).await?;

@@ -255,7 +255,8 @@ def main():
     return {
         'node': i.node, 'worker': i.worker, 'total_nodes': i.total_nodes, 'workers_per_node': i.workers_per_node,
         'accelerators': i.accelerators, 'total_accelerators': i.total_accelerators,
-        'head_addr': i.head_addr, 'head_port': i.head_port, 'job_id': i.job_id,
+        'head_addr': i.head_addr, 'head_port': i.head_port, 'job_id': i.job_id, 'attempt_id': i.attempt_id,
+        'slot': i.slot, 'pool_nodes': i.pool_nodes,
         'peers': [{'node': p.node, 'private_ip': p.private_ip, 'public_ip': p.public_ip} for p in i.peers],
         'accelerator': i.accelerator and i.accelerator.type,
         'interface': i.network.interface, 'bandwidth_gbps': i.network.bandwidth_gbps,
@@ -279,7 +280,8 @@ def main():
         .iter()
         .map(|m| m.status.clone().unwrap_or_default().address)
         .collect();
-    let job = format!("{}-1", task.metadata.uid.unwrap_or_default());
+    let attempt = format!("{}-1", task.metadata.uid.unwrap_or_default());
+    let pool = space.pool_ready("p").await?.metadata.uid.unwrap_or_default();
     for rank in [0, 1] {
         let value = done.results[rank].value.clone().unwrap_or_default();
         assert!(
@@ -289,7 +291,8 @@ def main():
         let expected = json!({
             "node": rank, "worker": 0, "total_nodes": 2, "workers_per_node": 1,
             "accelerators": 0, "total_accelerators": 0,
-            "head_addr": addresses[0], "head_port": value["head_port"], "job_id": job,
+            "head_addr": addresses[0], "head_port": value["head_port"], "job_id": pool, "attempt_id": attempt,
+            "slot": rank, "pool_nodes": 2,
             "peers": [{"node": 0, "private_ip": addresses[0], "public_ip": ""},
                       {"node": 1, "private_ip": addresses[1], "public_ip": ""}],
             "accelerator": null, "interface": "eth0", "bandwidth_gbps": null,

@@ -225,6 +225,7 @@ impl World {
         self.on(Event::Views {
             pool: pool.map(Arc::new),
             machines: views,
+            others: Vec::new(),
         });
     }
 

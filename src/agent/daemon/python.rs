@@ -8,12 +8,26 @@ use std::{
 
 use super::{files, home::Home};
 
-const FILES: [(&str, &str); 5] = [
-    ("__init__.py", include_str!("../../../python/skyward/__init__.py")),
-    ("_info.py", include_str!("../../../python/skyward/_info.py")),
-    ("_run.py", include_str!("../../../python/skyward/_run.py")),
-    ("_shard.py", include_str!("../../../python/skyward/_shard.py")),
-    ("py.typed", include_str!("../../../python/skyward/py.typed")),
+macro_rules! files {
+    ($($name:literal),*) => {
+        &[$(($name, include_str!(concat!("../../../python/skyward/", $name)))),*]
+    };
+}
+
+const FILES: &[(&str, &str)] = files![
+    "__init__.py",
+    "_accelerator.py",
+    "_credentials.py",
+    "_http.py",
+    "_info.py",
+    "_output.py",
+    "_run.py",
+    "_sampler.py",
+    "_shard.py",
+    "_sign.py",
+    "_storage.py",
+    "py.typed",
+    "storage.py"
 ];
 
 /// Writes the package's files that are missing or differ. Each replaces the old one whole:
@@ -25,7 +39,7 @@ pub(super) fn install(home: &Home) -> io::Result<()> {
     fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
     for (name, content) in FILES {
         let path = folder.join(name);
-        if fs::read_to_string(&path).is_ok_and(|present| present == content) {
+        if fs::read_to_string(&path).is_ok_and(|present| present == *content) {
             continue;
         }
         let next = folder.join(format!(".{name}.next"));
@@ -57,6 +71,7 @@ mod tests {
                 .filter(|name| name != "__pycache__")
                 .collect();
         sources.sort();
-        assert_eq!(sources, FILES.map(|(name, _)| name));
+        let carried: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(sources, carried);
     }
 }

@@ -46,6 +46,10 @@ pub mod reason {
     pub const FOREIGN_MACHINE: &str = "ForeignMachine";
     /// Machine: the provider says that it is gone.
     pub const MACHINE_DESTROYED: &str = "MachineDestroyed";
+    /// Provider: its account answers, and machines are ordered there.
+    pub const PROVIDER_READY: &str = "ProviderReady";
+    /// Provider: nothing is ordered there; the note says why, and what would help.
+    pub const PROVIDER_NOT_READY: &str = "ProviderNotReady";
     /// Provider: a machine with our mark belonged to nothing and was deleted.
     pub const ORPHAN_DELETED: &str = "OrphanDeleted";
     /// Provider: it was deleted, and its account may still have something of ours; the note says

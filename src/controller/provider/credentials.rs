@@ -104,28 +104,32 @@ pub(super) fn explained(
         .filter(|key| key.required)
         .map(|key| key.name)
         .collect();
-    let all = keys.iter().map(|key| key.name).collect();
-    let names = if required.is_empty() { all } else { required }.join(", ");
+    let all: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    let needs = required.join(", ");
     let secret = spec.credentials_secret_ref.as_ref().map(|secret| &secret.name);
-    let remedy = match (secret, is_missing) {
-        // Machines that are Pods need no credentials, and some clouds take the operator's identity.
-        (None, _) if names.is_empty() => return problem,
-        (None, false) => "The Provider names no Secret, so these are the operator's own".to_owned(),
+    let said = problem.message.trim_end_matches(['.', ' ']);
+    let message = match (secret, is_missing) {
+        // Machines that are Pods need no credentials.
+        (None, _) if all.is_empty() => return problem,
+        (None, false) => format!("{said}. The Provider names no Secret, so these are the operator's own"),
+        // Such a cloud takes the operator's identity, and says itself where it looked for it.
+        (None, true) if required.is_empty() => return problem,
         (None, true) => format!(
-            "Make a Secret with {names} in namespace \"{namespace}\", the operator's, and name it in credentialsSecretRef"
+            "the Provider names no Secret. Make one with {needs} in namespace \"{namespace}\", the operator's, and name it in credentialsSecretRef"
+        ),
+        (Some(secret), true) if required.is_empty() => format!(
+            "{said}. Secret \"{secret}\" of namespace \"{namespace}\", the operator's and not a Pool's, may have the keys {}; it is read again as soon as it changes",
+            all.join(", ")
         ),
         (Some(secret), true) => format!(
-            "Write {names} into Secret \"{secret}\" of namespace \"{namespace}\", the operator's and not a Pool's; it is read again as soon as it changes"
+            "{said}. Write {needs} into Secret \"{secret}\" of namespace \"{namespace}\", the operator's and not a Pool's; it is read again as soon as it changes"
         ),
         (Some(secret), false) => format!(
-            "They are {names} of Secret \"{secret}\" in namespace \"{namespace}\"; it is read again as soon as it changes"
+            "{said}. They are {} of Secret \"{secret}\" in namespace \"{namespace}\"; it is read again as soon as it changes",
+            if required.is_empty() { all } else { required }.join(", ")
         ),
     };
-    let said = problem.message.trim_end_matches(['.', ' ']);
-    ProviderError {
-        message: format!("{said}. {remedy}"),
-        ..problem
-    }
+    ProviderError { message, ..problem }
 }
 
 #[cfg(test)]
@@ -220,11 +224,15 @@ mod tests {
             );
         }
         assert_eq!(
-            said(CredentialsMissing, "no key", None, KEYS),
-            "no key. Make a Secret with ID, TOKEN in namespace \"operator\", the operator's, and name it in credentialsSecretRef"
+            said(CredentialsMissing, "the Secret has no key ID", None, KEYS),
+            "the Provider names no Secret. Make one with ID, TOKEN in namespace \"operator\", the operator's, and name it in credentialsSecretRef"
         );
-        // No key is required, as at AWS: the message names all of them.
-        assert!(said(CredentialsMissing, "none", None, &KEYS[2..]).contains("a Secret with SESSION in"));
+        // No key is required, as at AWS, whose own message has the remedy.
+        let optional = &KEYS[2..];
+        assert_eq!(said(CredentialsMissing, "none", None, optional), "none");
+        assert!(
+            said(CredentialsMissing, "none", Some("keys"), optional).contains("may have the keys SESSION;")
+        );
         assert!(said(Credentials, "no", None, KEYS).ends_with("these are the operator's own"));
         // Pods need no credentials, and other problems are not about them.
         assert_eq!(

@@ -2,6 +2,7 @@
 //! waits for an effect, so that nothing slow keeps a Task from starting.
 
 use std::{
+    collections::BTreeSet,
     panic::resume_unwind,
     sync::{
         Arc, OnceLock,
@@ -38,6 +39,8 @@ use crate::{
 const WAITING_EVENTS: usize = 1024;
 /// Events that are taken in before Tasks are placed again.
 const BATCH: usize = 256;
+/// Pools that a message names where the Task's own does not exist.
+const OTHERS: usize = 16;
 const TICK: Duration = Duration::from_secs(1);
 /// Tick while Tasks have just come: a Task that waits says so within a second.
 const MOMENT: Duration = Duration::from_millis(250);
@@ -214,6 +217,16 @@ impl Actor {
         }
     }
 
+    /// Some Pools of the namespace, in the order of their names.
+    fn others(&self) -> Vec<String> {
+        let pools = self.runner.context.caches.pools.state();
+        let here = pools
+            .iter()
+            .filter(|pool| pool.metadata.namespace.as_ref() == Some(&self.key.namespace))
+            .filter_map(|pool| pool.metadata.name.clone());
+        here.collect::<BTreeSet<_>>().into_iter().take(OTHERS).collect()
+    }
+
     /// Tells the dispatcher what the caches and sessions show, if that is news.
     fn look(&mut self) {
         let context = &self.runner.context;
@@ -256,10 +269,12 @@ impl Actor {
             .is_some_and(|(seen, machines)| *seen == pool && *machines == views);
         if !same {
             self.seen = Some((pool.clone(), views.clone()));
+            let others = if pool.is_none() { self.others() } else { Vec::new() };
             self.dispatcher.on(
                 Event::Views {
                     pool,
                     machines: views,
+                    others,
                 },
                 now(),
             );

@@ -25,6 +25,11 @@ const PORTS: u32 = 12_000;
 pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolved: &Resolved) -> RunSpec {
     let spec = &task.spec;
     let place = Coordinates::of(order);
+    let (stdout, stderr) = spec
+        .output
+        .as_ref()
+        .map_or((true, true), |output| output.keeps(order.run.rank));
+    let stream = |is_kept: bool| if is_kept { "all" } else { "none" }.to_owned();
     let milliseconds =
         |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     RunSpec {
@@ -45,8 +50,8 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         instance_info: instance_info(order, &place),
         log_limit: order.pool.log_limit,
         result_limit: RESULT_LIMIT,
-        stdout: String::new(),
-        stderr: String::new(),
+        stdout: stream(stdout),
+        stderr: stream(stderr),
     }
 }
 
@@ -81,7 +86,7 @@ struct Coordinates {
     total: usize,
     head: String,
     port: u32,
-    job: String,
+    attempt: String,
 }
 
 impl Coordinates {
@@ -95,7 +100,7 @@ impl Coordinates {
                 .map(|peer| peer.address.clone())
                 .unwrap_or_default(),
             port: port(&order.run.uid, order.run.attempt),
-            job: format!("{}-{}", order.run.uid, order.run.attempt),
+            attempt: format!("{}-{}", order.run.uid, order.run.attempt),
         }
     }
 }
@@ -130,7 +135,8 @@ fn environment(
         ("SKYWARD_ATTEMPT", order.run.attempt.to_string()),
         ("SKYWARD_TASK", order.name.to_string()),
         ("SKYWARD_POOL", order.pool.name.clone()),
-        ("SKYWARD_JOB_ID", place.job.clone()),
+        ("SKYWARD_JOB_ID", order.pool.uid.clone()),
+        ("SKYWARD_ATTEMPT_ID", place.attempt.clone()),
         ("MASTER_ADDR", place.head.clone()),
         ("MASTER_PORT", place.port.to_string()),
         ("RANK", place.rank.to_string()),
@@ -164,7 +170,8 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "total_accelerators": number(total),
         "head_addr": place.head,
         "head_port": place.port,
-        "job_id": place.job,
+        "job_id": order.pool.uid,
+        "attempt_id": place.attempt,
         "peers": peers,
         "accelerator": accelerator.map(|accelerator| json!({
             "type": accelerator.name,
@@ -178,6 +185,7 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         "is_head": place.rank == 0,
         "hostname": null,
         "slot": order.slot,
+        "pool_nodes": order.pool.desired,
         "machine": &*order.machine,
         "task": &*order.name,
         "pool": order.pool.name,
@@ -322,6 +330,53 @@ mod tests {
             ])
         );
         assert_eq!(info["is_head"], false);
+        assert_eq!((&info["slot"], &info["pool_nodes"]), (&json!(4), &json!(1)));
+    }
+
+    #[test]
+    fn a_pools_execution_has_one_id_and_each_attempt_has_its_own() {
+        let task = task(json!({ "pool": "p", "command": ["true"] }));
+        let ids = |rank, attempt| {
+            let spec = run_spec(&order(rank, attempt), "n", &task, &Resolved::default());
+            let info: serde_json::Value = serde_json::from_str(&spec.instance_info).unwrap();
+            let variables = ["SKYWARD_JOB_ID", "SKYWARD_ATTEMPT_ID"].map(|name| json!(spec.env[name]));
+            assert_eq!(variables, [info["job_id"].clone(), info["attempt_id"].clone()]);
+            variables
+        };
+        assert_eq!(ids(0, 1), [json!("pu"), json!("0b5c6f5e-1")]);
+        assert_eq!(ids(0, 1), ids(1, 1));
+        assert_eq!(ids(1, 2), [json!("pu"), json!("0b5c6f5e-2")]);
+    }
+
+    #[test]
+    fn a_rank_whose_output_nobody_wants_keeps_none() {
+        let streams = |output: serde_json::Value, rank| {
+            let task = task(json!({ "pool": "p", "command": ["true"], "output": output }));
+            let spec = run_spec(&order(rank, 1), "n", &task, &Resolved::default());
+            (spec.stdout, spec.stderr)
+        };
+        let (all, none) = ("all", "none");
+        for (output, head, other) in [
+            (json!(null), (all, all), (all, all)),
+            (json!({}), (all, all), (all, all)),
+            (json!({ "stdout": "Head" }), (all, all), (none, all)),
+            (
+                json!({ "stdout": "None", "stderr": "Head" }),
+                (none, all),
+                (none, none),
+            ),
+            (
+                json!({ "stdout": "Head", "ranks": [1] }),
+                (none, none),
+                (none, all),
+            ),
+            (json!({ "ranks": [0, 7] }), (all, all), (none, none)),
+        ] {
+            for (rank, expected) in [(0, head), (1, other)] {
+                let (stdout, stderr) = streams(output.clone(), rank);
+                assert_eq!((&*stdout, &*stderr), expected, "{output} of rank {rank}");
+            }
+        }
     }
 
     #[test]

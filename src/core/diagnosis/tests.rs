@@ -36,6 +36,35 @@ const UV_BUILD_LOG: &str = "  × Failed to build `thing==1.0`
 
       hint: This usually indicates a problem with the package or the build environment.
 the Python packages could not be installed";
+const UV_13_TYPO: &str = "Using Python 3.11.7 environment at: /opt/skyward/venv
+error: No solution found when resolving dependencies
+  cause: Because no-such-package-xyz was not found in the package registry and you require no-such-package-xyz, we can conclude that your requirements are unsatisfiable.
+the Python packages could not be installed";
+const UV_13_DNS: &str = "error: Failed to fetch: https://index.example/simple/six/
+  cause: error sending request for url (https://index.example/simple/six/)
+  cause: client error (Connect)
+  cause: dns error
+  cause: error resolving DNS
+  cause: failed to lookup address information: Name or service not known
+the Python packages could not be installed";
+const UV_13_CERTIFICATE: &str = "error: Failed to fetch: https://index.example/simple/six/
+  cause: error sending request for url (https://index.example/simple/six/)
+  cause: client error (Connect)
+  cause: invalid peer certificate: UnknownIssuer
+the Python packages could not be installed";
+const UV_13_BUILD: &str = "Resolved 1 package in 2ms
+   Building thing==1.0
+error: Failed to build `thing==1.0`
+  cause: The build backend returned an error
+  cause: Call to `bk.build_wheel` failed (exit status: 1)
+
+         [stderr]
+         Traceback (most recent call last):
+           File \"<string>\", line 11, in <module>
+         ModuleNotFoundError: No module named 'numpy'
+
+hint: This error likely indicates that `thing@1.0` depends on `numpy`, but doesn't declare it as a build dependency.
+the Python packages could not be installed";
 const PIP_TYPO: &str =
     "ERROR: Could not find a version that satisfies the requirement no-such-package-xyz (from versions: none)
 ERROR: No matching distribution found for no-such-package-xyz
@@ -113,6 +142,26 @@ fn the_line_that_tells_the_most_and_the_cause() {
             UV_BUILD_LOG,
             None,
             "Failed to build `thing==1.0`: ModuleNotFoundError: No module named 'numpy'",
+        ),
+        (
+            UV_13_TYPO,
+            None,
+            "error: No solution found when resolving dependencies: Because no-such-package-xyz was not found in the package registry and you require no-such-package-xyz, we can conclude that your requirements are unsatisfiable.",
+        ),
+        (
+            UV_13_DNS,
+            Some(Cause::Unreachable),
+            "error: Failed to fetch: https://index.example/simple/six/: failed to lookup address information: Name or service not known",
+        ),
+        (
+            UV_13_CERTIFICATE,
+            Some(Cause::Certificates),
+            "error: Failed to fetch: https://index.example/simple/six/: invalid peer certificate: UnknownIssuer",
+        ),
+        (
+            UV_13_BUILD,
+            None,
+            "error: Failed to build `thing==1.0`: ModuleNotFoundError: No module named 'numpy'",
         ),
         (
             PIP_TYPO,

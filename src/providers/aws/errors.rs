@@ -39,7 +39,7 @@ where
             operation,
             format!(
                 "there are no AWS credentials: {}. Give the Provider a credentialsSecretRef with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the operator's service account a role (IRSA or EKS Pod Identity)",
-                chain(error)
+                chain(error).trim_end_matches('.')
             ),
         ),
         _ => ProviderError::new(effect.lost(), operation, chain(error)),

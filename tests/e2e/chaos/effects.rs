@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use skyward_testkit::{Result, pids_in_pod};
 
 use crate::{
+    components,
     happenings::{Happening, Moment, Need, Process},
     scene::{Machine, Scene},
 };
@@ -83,8 +84,12 @@ pub(crate) fn carry_out(moment: &Moment, scene: &Scene) -> Result<Outcome> {
                 signal(&found, "-STOP")?;
                 Undo::by(move || signal(&found, "-CONT"))
             } else {
+                let undo = component(process).map_or_else(Undo::nothing, |name| {
+                    components::keep_away(name);
+                    Undo::by(move || components::bring_back(name))
+                });
                 signal(&found, "-KILL")?;
-                component(process).map_or_else(Undo::nothing, |name| Undo::by(move || restart(name)))
+                undo
             };
             (undo, at)
         }
@@ -140,7 +145,7 @@ fn missing(need: Need) -> Option<String> {
 
 /// A process, and when it began: a pid alone may be another process's by the time of its undoing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pid(u32, String);
+pub(crate) struct Pid(pub(crate) u32, pub(crate) String);
 
 fn alive(pids: Vec<u32>) -> Vec<Pid> {
     pids.into_iter()
@@ -155,8 +160,10 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(fields.split_whitespace().map(str::to_owned).collect())
 }
 
-fn born(pid: u32) -> Option<String> {
-    stat(pid)?.into_iter().nth(19)
+/// When a process began; `None` for a process that has ended and was not collected yet.
+pub(crate) fn born(pid: u32) -> Option<String> {
+    let fields = stat(pid)?;
+    (fields.first()? != "Z").then(|| fields.get(19).cloned())?
 }
 
 fn signal(pids: &[Pid], signal: &str) -> Result {
@@ -179,7 +186,7 @@ const fn component(process: Process) -> Option<&'static str> {
 
 fn find(process: Process, scene: &Scene, machine: Option<&Machine>) -> Vec<Pid> {
     if let Some(name) = component(process) {
-        return component_pid(name).into_iter().collect();
+        return components::pid(name).into_iter().collect();
     }
     if process == Process::Controller {
         let mut pids = alive(pids_in_pod(&scene.controller_uid, "skyward"));
@@ -202,26 +209,7 @@ fn find(process: Process, scene: &Scene, machine: Option<&Machine>) -> Vec<Pid> 
     alive(pids.filter(runs).collect())
 }
 
-fn state() -> Result<PathBuf> {
-    let state = std::env::var("SKYWARD_STATE").context("SKYWARD_STATE is not set; run `make soak`")?;
-    Ok(state.into())
-}
-
-/// The process of a component of the local cluster that runs.
-fn component_pid(name: &str) -> Option<Pid> {
-    let record = fs::read_to_string(state().ok()?.join("pids").join(name)).ok()?;
-    let (pid, identity) = record.lines().next()?.split_once(' ')?;
-    let pid = pid.parse().ok()?;
-    let since = born(pid)?;
-    (identity.split('@').next() == Some(&since)).then_some(Pid(pid, since))
-}
-
-fn restart(name: &str) -> Result {
-    let script = format!("{}/../../hack/cluster/cluster.sh", env!("CARGO_MANIFEST_DIR"));
-    run(Command::new(script).args(["restart", name])).map(drop)
-}
-
-fn run(command: &mut Command) -> Result<Output> {
+pub(crate) fn run(command: &mut Command) -> Result<Output> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "{command:?}: {said}");
@@ -348,10 +336,10 @@ pub(crate) fn undo_leftovers() -> Result {
     for link in links() {
         remove_bound(&link);
     }
-    for name in ["etcd", "kube-apiserver"] {
-        match component_pid(name) {
+    for name in components::GUARDED {
+        match components::pid(name) {
             Some(pid) => signal(&[pid], "-CONT")?,
-            None => restart(name)?,
+            None => components::restart(name)?,
         }
     }
     let stopped = fs::read_dir("/proc")?

@@ -134,13 +134,13 @@ pub(crate) struct Timetable {
 }
 
 /// The timetable of a seed, the same on each machine: what a machine cannot do is left out when its time
-/// comes.
-pub(crate) fn timetable(seed: u64) -> Timetable {
+/// comes. With `times` above 1 as many times more happens, so that more happens at once.
+pub(crate) fn timetable(seed: u64, times: u64) -> Timetable {
     let mut chance = Chance::new(seed);
     let count = 6 + chance.below(5);
-    let work = moments(&mut chance, count, WORK, any);
+    let work = moments(&mut chance, count * times, WORK, any);
     let count = 1 + chance.below(2);
-    let end = moments(&mut chance, count, END, of_the_control_plane);
+    let end = moments(&mut chance, count * times, END, of_the_control_plane);
     Timetable { work, end }
 }
 
@@ -194,14 +194,14 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_timetable_and_another_seed_another_one() {
-        assert_eq!(timetable(7), timetable(7));
-        assert_ne!(timetable(7), timetable(8));
+        assert_eq!(timetable(7, 1), timetable(7, 1));
+        assert_ne!(timetable(7, 1), timetable(8, 1));
     }
 
     #[test]
     fn every_kind_happens_within_an_hour_of_rounds() {
         let seen: BTreeSet<Happening> = (0..60)
-            .flat_map(|seed| timetable(seed).work)
+            .flat_map(|seed| timetable(seed, 1).work)
             .map(|moment| match moment.what {
                 Happening::ClockStepped(_) => Happening::ClockStepped(0),
                 what => what,
@@ -213,8 +213,10 @@ mod tests {
     #[test]
     fn moments_are_in_order_within_their_part_and_last_from_1_to_20_seconds() {
         for seed in 0..500 {
-            let Timetable { work, end } = timetable(seed);
-            assert!((6..=10).contains(&work.len()) && (1..=2).contains(&end.len()));
+            let times = 1 + seed % 2;
+            let Timetable { work, end } = timetable(seed, times);
+            assert!((6 * times..=10 * times).contains(&(work.len() as u64)));
+            assert!((times..=2 * times).contains(&(end.len() as u64)));
             for (part, within) in [(&work, WORK), (&end, END)] {
                 assert!(part.is_sorted_by_key(|moment| moment.at));
                 for moment in part {

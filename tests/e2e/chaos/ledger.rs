@@ -185,20 +185,24 @@ fn attempts(job: &Job, status: &TaskStatus, marks: &[(usize, &Mark)], carried: &
 
 /// The Task ended as its argument says, or in a way that the documents name for what happened.
 fn outcome(job: &Job, status: &TaskStatus, marks: &[(usize, &Mark)], carried: &[Carried]) -> Vec<String> {
-    let happened = |what: Happening, machine: Option<&str>| {
-        carried
+    // Of the ranks that failed so, since others are stopped with them.
+    let explained = |cause: Happening| {
+        let mut failed = status
+            .results
             .iter()
-            .any(|one| one.what == what && (machine.is_none() || one.machine.as_deref() == machine))
+            .filter(|result| result.reason == status.reason)
+            .peekable();
+        let hit = |machine: &str| {
+            carried
+                .iter()
+                .any(|one| one.what == cause && one.machine.as_deref() == Some(machine))
+        };
+        failed.peek().is_some() && failed.all(|result| hit(&result.machine))
     };
     let excused = match status.reason.as_str() {
         "Interrupted" => status.interruptions == job.retries + 1,
-        // Of the ranks that failed, since others are stopped with them.
-        "WatcherKilled" => status
-            .results
-            .iter()
-            .filter(|result| result.reason == "WatcherKilled")
-            .all(|result| happened(Happening::Killed(Process::Watchers), Some(&result.machine))),
-        "DiskFull" => happened(Happening::DiskFilled, None),
+        "WatcherKilled" => explained(Happening::Killed(Process::Watchers)),
+        "DiskFull" => explained(Happening::DiskFilled),
         _ => false,
     };
     if excused && status.phase == Some(TaskPhase::Failed) {

@@ -5,19 +5,21 @@
 //!
 //! - [`happenings`]: the timetable of a seed.
 //! - [`effects`]: carries it out, and undoes it.
+//! - [`components`]: the processes of the cluster, and their guard.
 //! - [`scene`]: what is seen of the cluster meanwhile.
 //! - [`work`]: the Tasks, and the collector of what they tell.
 //! - [`ledger`]: what must hold.
 //!
 //! `SKYWARD_SEED` is the seed of the first round, the next round has the next one. `CHAOS_ROUNDS` and
-//! `CHAOS_MINUTES` say how many rounds there are: one where both are left out. `CHAOS_CLOCK=1` allows
-//! steps of the clock.
+//! `CHAOS_MINUTES` say how many rounds there are: one where both are left out. With `CHAOS_TIMES=2` twice
+//! as much happens in each. `CHAOS_CLOCK=1` allows steps of the clock.
 
 #![expect(
     clippy::print_stdout,
     reason = "the timetable and the figures are for the person who runs it"
 )]
 
+mod components;
 mod effects;
 mod happenings;
 mod ledger;
@@ -26,6 +28,7 @@ mod work;
 
 use std::{
     collections::BTreeMap,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -53,12 +56,18 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// How many times more happens than usual.
+fn times() -> u64 {
+    number("CHAOS_TIMES").unwrap_or(1)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_each_attempt_runs_once_and_nothing_stays() -> Result {
     let first = number("SKYWARD_SEED").unwrap_or(1);
     let minutes = number("CHAOS_MINUTES").unwrap_or(0);
     let rounds = number("CHAOS_ROUNDS").unwrap_or(if minutes == 0 { 1 } else { u64::MAX });
     effects::undo_leftovers()?;
+    let _guard = components::guard();
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
     // The program has the cluster to itself: a story of an earlier one ended without its end.
@@ -88,7 +97,10 @@ async fn whatever_happens_each_attempt_runs_once_and_nothing_stays() -> Result {
         }
         let since = Instant::now();
         let figures = round(&cluster, seed).await.with_context(|| {
-            format!("seed {seed} failed; again: make soak ONLY=chaos SEED={seed} ROUNDS=1")
+            let times = times();
+            format!(
+                "seed {seed} failed; again: CHAOS_TIMES={times} make soak ONLY=chaos SEED={seed} ROUNDS=1"
+            )
         })?;
         let shown: Vec<String> = figures
             .iter()
@@ -127,6 +139,26 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T>>) 
     }
 }
 
+/// The result store keeps a tenth of its volume for ends of runs and small values. Here the volume is the
+/// disk of this machine: on a fuller disk large values wait, and their Tasks do not end.
+fn ensure_room() -> Result {
+    let store =
+        std::env::var("SKYWARD_STORE_DIR").context("SKYWARD_STORE_DIR is not set; run `make soak`")?;
+    let output = effects::run(Command::new("df").args(["--output=pcent", &store]))?;
+    let used = used_percent(&String::from_utf8_lossy(&output.stdout));
+    let used = used.with_context(|| format!("df does not say how full the disk of {store} is"))?;
+    anyhow::ensure!(
+        used < 89,
+        "{used} % of the disk of {store} are used: above 90 % the result store takes no large values; make room"
+    );
+    Ok(())
+}
+
+/// What `df --output=pcent` prints: a headline, and then the percentage.
+fn used_percent(printed: &str) -> Option<u64> {
+    printed.lines().nth(1)?.trim().strip_suffix('%')?.parse().ok()
+}
+
 /// What the parts of a round share.
 struct Round {
     space: Space,
@@ -136,7 +168,8 @@ struct Round {
 }
 
 async fn round(cluster: &Cluster, seed: u64) -> Result<Figures> {
-    let timetable = happenings::timetable(seed);
+    ensure_room()?;
+    let timetable = happenings::timetable(seed, times());
     println!("round with seed {seed}");
     for (part, moments) in [("work", &timetable.work), ("end", &timetable.end)] {
         for moment in moments {
@@ -250,6 +283,8 @@ impl Round {
             Outcome::Carried(machine, undo) => {
                 let name = machine.clone().unwrap_or_default();
                 let what = moment.what;
+                // For a comparison with the logs of the cluster.
+                println!("    {:.3}: {what} {name}", jiff::Timestamp::now());
                 with(&self.carried, |carried| carried.push(Carried { what, machine }));
                 if what == Happening::PodDeleted {
                     self.delete_pod(&name).await?;
@@ -344,4 +379,15 @@ fn figures(jobs: &[Job], marks: &[Mark], carried: &[Carried]) -> Figures {
         add(&format!("happenings: {what}"), 1);
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fullness_of_a_disk_is_read_from_the_second_line() {
+        assert_eq!(used_percent("Use%\n 91%\n"), Some(91));
+        assert_eq!(used_percent("Use%\n"), None);
+    }
 }

@@ -1,5 +1,7 @@
 //! The Tasks of a round, and the collector that they tell when they begin and when they end.
 
+use std::time::Duration;
+
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -121,9 +123,13 @@ pub(crate) async fn collect(cluster: &Cluster, marks: Shared<Vec<Mark>>) -> Resu
     let listener = TcpListener::bind((host, 0)).await?;
     let address = format!("{host} {}", listener.local_addr()?.port());
     let accept = tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            // One that says nothing harms only itself.
-            tokio::spawn(answer(stream, marks.clone()));
+        loop {
+            match listener.accept().await {
+                // A caller that says nothing harms only itself.
+                Ok((stream, _)) => drop(tokio::spawn(answer(stream, marks.clone()))),
+                // A caller may be gone again.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
         }
     });
     Ok((address, Owned(accept)))

@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_core::ResourceExt;
 use skyward_api::{
     Machine, Offer, Provider, ProviderStatus,
@@ -30,7 +30,7 @@ use crate::{
         resolved::ResolvedProvider,
     },
     base::{key::is_held, time::elapsed},
-    events::EventSpec,
+    events::{self, EventSpec},
     restore::verdict::Verdict,
 };
 
@@ -315,12 +315,29 @@ pub fn plan(
         // An object without finalizer vanishes with its last write.
         Write::Now if !plan.remove_finalizer => {
             memory.written_at = Some(now);
+            plan.event = plan.event.or_else(|| news(&old, &status, deleting));
             plan.status = Some(status);
         }
         Write::Now | Write::No => {}
         Write::In(wait) => plan.again = plan.again.min(wait),
     }
     plan
+}
+
+/// What people are told of a Provider whose condition Ready changed. A deletion has Events of its
+/// own.
+fn news(old: &ProviderStatus, new: &ProviderStatus, deleting: bool) -> Option<EventSpec> {
+    let ready = condition::find(&new.conditions, READY).filter(|_| !deleting)?;
+    let is_same = |before: &Condition| (&before.status, &before.reason) == (&ready.status, &ready.reason);
+    if condition::find(&old.conditions, READY).is_some_and(is_same) {
+        return None;
+    }
+    Some(if ready.status == "True" {
+        EventSpec::normal(events::reason::PROVIDER_READY, "Connect", &ready.message)
+    } else {
+        let note = format!("{}: {}", ready.reason, ready.message);
+        EventSpec::warning(events::reason::PROVIDER_NOT_READY, "Connect", note)
+    })
 }
 
 /// Takes the answer into memory.
@@ -370,13 +387,12 @@ fn status(
         None => conditions(observed, memory, &old),
     };
     conditions.extend(observed.verdict.condition.clone());
-    let (type_, self_stop, host_keys) = match &observed.capabilities {
-        Some(known) => (
-            known.kind.to_owned(),
-            Some(known.self_stop),
-            Some(known.host_keys),
-        ),
-        None => (old.type_.clone(), old.self_stop, old.host_keys),
+    let (type_, self_stop, host_keys) = if let Some(known) = &observed.capabilities {
+        let (stop, keys) = (known.self_stop, known.host_keys);
+        (known.kind.to_owned(), Some(stop), Some(keys))
+    } else {
+        let named = provider.spec.account().map(|(kind, _)| kind.to_owned());
+        (named.unwrap_or(old.type_.clone()), old.self_stop, old.host_keys)
     };
     ProviderStatus {
         type_,

@@ -79,6 +79,7 @@ struct World {
     memory: ProviderMemory,
     offers: Vec<Arc<Offer>>,
     machines: u32,
+    capabilities: Option<Capabilities>,
 }
 
 impl World {
@@ -88,6 +89,7 @@ impl World {
             memory: ProviderMemory::default(),
             offers: Vec::new(),
             machines: 0,
+            capabilities: Some(capabilities()),
         }
     }
 
@@ -105,7 +107,7 @@ impl World {
                 orphans: 0,
                 shared: Vec::new(),
             },
-            capabilities: Some(capabilities()),
+            capabilities: self.capabilities.clone(),
         };
         let plan = plan(&observed, &mut self.memory, &Unchanged, now);
         self.offers
@@ -270,6 +272,43 @@ fn one_lost_answer_is_no_news_and_two_are() {
     );
     world.look(complete(&[offer("a", 1)]), at(75));
     assert_eq!(world.ready().0, "True");
+}
+
+#[test]
+fn an_event_tells_each_change_of_ready_once_with_its_reason() {
+    let mut world = World::new();
+    let mut told = |answer, second| {
+        let event = world.look(answer, at(second)).event;
+        event.map(|event| {
+            (
+                event.reason,
+                event.note.split(':').next().unwrap_or_default().to_owned(),
+            )
+        })
+    };
+    let refused = || failed(ErrorKind::CredentialsMissing);
+    let not_ready = Some(("ProviderNotReady", "CredentialsMissing".to_owned()));
+    assert_eq!(told(refused(), 0), not_ready);
+    assert_eq!(told(refused(), 10), None, "said before");
+    let refused_now = Some(("ProviderNotReady", "CredentialsRefused".to_owned()));
+    assert_eq!(told(failed(ErrorKind::Credentials), 20), refused_now);
+    assert_eq!(
+        told(complete(&[]), 30).map(|(reason, _)| reason),
+        Some("ProviderReady")
+    );
+    assert_eq!(
+        told(complete(&[offer("a", 1)]), 400),
+        None,
+        "other offers are no Event"
+    );
+}
+
+#[test]
+fn a_provider_that_never_connected_says_its_type() {
+    let mut world = World::new();
+    world.capabilities = None;
+    let status = world.look(failed(ErrorKind::Credentials), at(0)).status.unwrap();
+    assert_eq!((status.type_.as_str(), status.self_stop), ("container", None));
 }
 
 #[test]

@@ -129,6 +129,8 @@ pub enum Event {
         pool: Option<Arc<PoolView>>,
         /// Its machines, deleting ones too.
         machines: Vec<MachineView>,
+        /// Some Pools of its namespace, where it does not exist.
+        others: Vec<String>,
     },
     /// What is known of this cluster's own memory.
     Memory(ClusterMemory),

@@ -134,7 +134,8 @@ fn failures_are_excused_only_by_what_happened() {
     assert_ne!(problem(failed("WatcherKilled", 0), &ONCE[..1], &elsewhere), "");
     let full = hit(Happening::DiskFilled, "m1");
     assert_eq!(problem(failed("DiskFull", 0), &ONCE[..1], &full), "");
-    assert_ne!(problem(failed("DiskFull", 0), &ONCE[..1], &[]), "");
+    let elsewhere = hit(Happening::DiskFilled, "m2");
+    assert_ne!(problem(failed("DiskFull", 0), &ONCE[..1], &elsewhere), "");
     let none_left = Job {
         retries: 0,
         ..failed("Interrupted", 1)

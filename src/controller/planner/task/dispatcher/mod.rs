@@ -110,6 +110,8 @@ pub struct Dispatcher {
     /// Whether the operator was installed for this namespace, too.
     served: bool,
     pool: Option<Arc<PoolView>>,
+    /// Some Pools of its namespace, for the message of a Pool that does not exist.
+    others: Vec<String>,
     machines: BTreeMap<SlotAttempt, MachineView>,
     /// Pool and machines were seen at least once.
     viewed: bool,
@@ -188,7 +190,14 @@ impl Dispatcher {
                 self.synced = true;
                 self.dirty = true;
             }
-            Event::Views { pool, machines } => self.on_views(pool, machines, now),
+            Event::Views {
+                pool,
+                machines,
+                others,
+            } => {
+                self.others = others;
+                self.on_views(pool, machines, now);
+            }
             Event::Resolved(uid, result) => self.on_resolved(&uid, result, now),
             Event::Written { uid, write, result } => self.on_written(&uid, write, result, now),
             Event::Reread(uid, result) => self.on_reread(&uid, result, now),

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use jiff::Timestamp;
 use skyward_api::{
     TaskPhase,
-    condition::{self, reason},
+    condition::{self, cut, reason},
     task::Placement,
 };
 
@@ -50,6 +50,9 @@ impl Waiting {
         }
     }
 }
+
+/// Longest list of names of other Pools in a message, in bytes: thousands of Tasks may wait for one Pool.
+const OTHERS: usize = 300;
 
 const KNOWN_WAITS: [&str; 11] = [
     reason::NAMESPACE_NOT_SERVED,
@@ -221,10 +224,14 @@ impl Dispatcher {
             );
         }
         let Some(pool) = self.pool.as_deref() else {
+            let others = match self.others.as_slice() {
+                [] => "no other Pool is there".to_owned(),
+                names => format!("there are: {}", cut(&names.join(", "), OTHERS)),
+            };
             return Why::new(
                 reason::POOL_NOT_FOUND,
                 format!(
-                    "there is no Pool \"{name}\" in namespace \"{}\"; the Task starts when there is",
+                    "there is no Pool \"{name}\" in namespace \"{}\" ({others}); the Task starts when there is",
                     self.key.namespace
                 ),
             );

@@ -1,5 +1,7 @@
 //! One story each, without chance.
 
+use skyward_api::condition;
+
 use super::{world::World, *};
 
 fn only_run(world: &World) -> (SlotAttempt, RunId) {
@@ -200,6 +202,7 @@ fn a_machine_that_only_the_cache_lost_is_not_lost() {
     let views = Event::Views {
         pool: world.pool.clone().map(Arc::new),
         machines: Vec::new(),
+        others: Vec::new(),
     };
     world.tell(views);
     world.quiet();
@@ -401,6 +404,7 @@ fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
 fn a_wait_is_told_within_a_second_and_once() {
     let mut world = World::new(1, 1);
     world.pool = None;
+    world.others = vec!["numpy".to_owned(), "torch".to_owned()];
     world.machines.clear();
     world.show_views();
     world.quiet();
@@ -412,6 +416,11 @@ fn a_wait_is_told_within_a_second_and_once() {
     world.pass(20);
     assert_eq!(world.writes[&uid], 1);
     assert_eq!(world.status(&uid).reason, "PoolNotFound");
+    let conditions = world.status(&uid).conditions;
+    let said = &condition::find(&conditions, condition::SCHEDULED)
+        .unwrap()
+        .message;
+    assert!(said.contains("(there are: numpy, torch)"), "{said}");
     world.pool = Some(super::world::view(1, 1));
     world.pool.as_mut().unwrap().not_ready =
         Some(("NoAvailableProvider".into(), "nothing has 9 GPUs".into()));

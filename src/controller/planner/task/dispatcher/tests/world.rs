@@ -9,6 +9,7 @@ use super::{
 pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) pool: Option<PoolView>,
+    pub(super) others: Vec<String>,
     pub(super) machines: BTreeMap<SlotAttempt, Machine>,
     pub(super) objects: BTreeMap<Uid, Task>,
     pub(super) version: u64,
@@ -77,6 +78,7 @@ impl World {
         let mut world = Self {
             now: Timestamp::from_second(1_000_000).unwrap(),
             pool: Some(view(concurrency, desired)),
+            others: Vec::new(),
             machines: BTreeMap::new(),
             objects: BTreeMap::new(),
             version: 1,
@@ -150,6 +152,7 @@ impl World {
         Event::Views {
             pool: self.pool.clone().map(Arc::new),
             machines: machines.collect(),
+            others: self.others.clone(),
         }
     }
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The Python package: ruff and mypy for each version that Tasks may have, or its tests on each Python
+# of that kind that this machine has.
+#
+#   hack/python.sh lint|test
+#
+# The linters and NumPy, for arrays in the tests, are installed once, from the machine's own package index.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3")
+OLDEST=3.10
+NEWEST=3.14
+TO=$SKYWARD_CACHE/python-tools
+
+# The mark comes last: half an installation is begun again, and so are other versions.
+if [ "$(cat "$TO/complete" 2>/dev/null)" != "${TOOLS[*]}" ]; then
+  rm -rf "$TO"
+  virtual_environment "$TO" >&2 ||
+    die "python3 makes no virtual environments here"
+  "$TO/bin/pip" install --quiet --no-compile --disable-pip-version-check --only-binary :all: "${TOOLS[@]}" >&2 ||
+    die "pip could not install ruff, mypy and NumPy; without them the Python package is not checked"
+  printf '%s' "${TOOLS[*]}" >"$TO/complete"
+fi
+
+lint() {
+  local version
+  "$TO/bin/ruff" check --no-cache "$SKYWARD_ROOT/python"
+  # mypy knows the library of each: the oldest lacks what is new, the newest what was taken away.
+  for version in $OLDEST $NEWEST; do
+    say "mypy for Python $version"
+    env -C "$SKYWARD_ROOT/python" "$TO/bin/mypy" --cache-dir "$SKYWARD_CACHE/mypy" --python-version "$version"
+  done
+}
+
+tests() {
+  local python version tested=' ' failed=0
+  for python in "$TO/bin/python3" /usr/bin/python3 python3.{10..14} "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python3; do
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+    [[ "$tested" != *" $version "* ]] || continue
+    [ "$(printf '%s\n' $OLDEST "$version" $NEWEST | sort -V | sed -n 2p)" = "$version" ] || continue
+    tested+="$version "
+    say "Python $version ($python)"
+    env -C "$SKYWARD_ROOT/python" PYTHONDONTWRITEBYTECODE=1 "$python" -m unittest discover || failed=1
+  done
+  return $failed
+}
+
+case ${1:-} in
+  lint) lint ;;
+  test) tests ;;
+  *) die "hack/python.sh lint|test" ;;
+esac
