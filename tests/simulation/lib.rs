@@ -7,7 +7,8 @@
 //! its own, so that it can be killed at any of its calls, or stand still there while another one leads.
 //!
 //! All calls of a process, to the API server and to clouds, wait for their turn ([`calls`]): one at a time,
-//! in an order that the seed decides, and with what befalls each of them. So a seed tells one history.
+//! in an order that the seed decides, and with what befalls each of them. A seed tells nearly the same history
+//! each time: the order in which a process polls its tasks is not the seed's.
 //!
 //! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, and
 //! when all is calm again; [`restored`] both for an API server that goes back to a backup; [`play`] brings

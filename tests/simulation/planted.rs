@@ -19,7 +19,9 @@ use skyward_core::{
     ProviderError, ProviderMachine, Scope,
 };
 use skyward_remote::{
-    Agent, Connections, HostKey, MachineKey, SessionSpec, protocol::Reclaim, sessions::SessionState,
+    Agent, Connections, HostKey, MachineKey, SessionSpec,
+    protocol::Reclaim,
+    sessions::{FailureKind, SessionState, Stage},
     transcript::Transcript,
 };
 use tokio::sync::watch;
@@ -65,7 +67,7 @@ pub(crate) enum Fault {
     PoolGoesFirst,
     /// A process that stood still goes on as if it led.
     FenceIgnored,
-    /// Any host key is taken for the machine's.
+    /// A machine that shows another host key is dialled anew, and any key is taken for the machine's.
     HostKeyForgotten,
 }
 
@@ -336,7 +338,14 @@ impl Connections for Trusting {
     }
 
     fn state(&self, machine: &MachineKey) -> Option<SessionState> {
-        self.0.state(machine)
+        let state = self.0.state(machine)?;
+        if let Stage::Failed(failure) = &state.stage
+            && failure.kind == FailureKind::HostKeyChanged
+        {
+            self.0.remove(machine);
+            return None;
+        }
+        Some(state)
     }
 
     fn agent(&self, machine: &MachineKey) -> Option<Agent> {

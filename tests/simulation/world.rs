@@ -83,7 +83,7 @@ pub(crate) struct Truth {
     pub(crate) watched: Watched,
     /// Rules that were broken.
     pub(crate) broken: Vec<String>,
-    /// Every call, in order: the same seed gives the same.
+    /// Every call, and what happened, in order.
     pub(crate) trace: Vec<String>,
 }
 
