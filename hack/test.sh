@@ -298,6 +298,9 @@ units() {
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::
+  # Seeds and mended inputs are replayed by the unit tests; this makes up new ones, the same each time.
+  absent fuzz tests/fuzz "hostile bytes" ||
+    stage fuzz fuzzer 5 "hostile bytes: a minute of libFuzzer for all targets together" env MINUTES=1 SEED=1 nice -n 10 hack/fuzz.sh
   absent python python "python tests" ||
     stage python tools 20 "python tests" nice -n 10 hack/python.sh test
 }
@@ -354,6 +357,7 @@ case $WHAT in
   lint) lints ;;
   unit)
     tools_of_units
+    the_fuzzer
     units
     ;;
   fuzz)
@@ -378,6 +382,7 @@ case $WHAT in
     tools_of_units
     # All at once, since a cargo that compiles keeps others from starting what they have.
     stage tests tools 40 "build the tests" cargo test --locked --workspace --no-run
+    the_fuzzer
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
       say

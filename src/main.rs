@@ -27,7 +27,7 @@ use skyward_providers::{CallSink, container};
 use skyward_remote::{AgentBinaries, Sessions};
 use skyward_store::{Quota, Store};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::{EnvFilter, fmt, prelude::*};
+use tracing_subscriber::{EnvFilter, filter::filter_fn, fmt, prelude::*};
 
 /// Turns machines of many clouds, and Pods, into Pools that run Tasks.
 #[derive(Parser)]
@@ -203,10 +203,17 @@ fn init_logs(format: LogFormat) {
         .unwrap_or_else(|_| EnvFilter::new("info,kube_client=warn,kube_runtime=warn,russh=warn,tower=warn"));
     let registry = tracing_subscriber::registry().with(filter);
     let layer = fmt::layer().with_writer(std::io::stderr);
+    let may_be_seen = filter_fn(skyward_providers::is_logged);
     match format {
-        LogFormat::Json => registry.with(layer.json().flatten_event(true)).init(),
+        LogFormat::Json => registry
+            .with(layer.json().flatten_event(true).with_filter(may_be_seen))
+            .init(),
         LogFormat::Pretty => registry
-            .with(layer.with_ansi(std::io::stderr().is_terminal()))
+            .with(
+                layer
+                    .with_ansi(std::io::stderr().is_terminal())
+                    .with_filter(may_be_seen),
+            )
             .init(),
     }
 }

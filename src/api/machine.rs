@@ -141,6 +141,10 @@ pub struct MachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub installation: Option<String>,
+    /// Whether its boot data carry a token by which it proves its host key: its Provider demanded
+    /// verified host keys when it was recorded, and does not report them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proves_host_key: bool,
     /// Idempotency token of its order: ordering it twice with this token is one order. No credential:
     /// nothing can be done with it elsewhere. Its end is random: a cluster that was restored, and
     /// counts attempts anew, gives no token twice.

@@ -351,6 +351,7 @@ impl Metrics {
 const fn stage_name(stage: &Stage) -> &'static str {
     match stage {
         Stage::Dialing { .. } => "dialing",
+        Stage::Unproved { .. } => "unproved",
         Stage::Bootstrapping { .. } => "bootstrapping",
         Stage::Ready => "ready",
         Stage::EpochAhead => "epoch_ahead",

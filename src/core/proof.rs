@@ -53,7 +53,7 @@ pub fn script(token: &Secret) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path, process::Command};
+    use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
     use super::*;
 
@@ -107,6 +107,35 @@ mod tests {
         assert!(ran.success());
         assert!(!Path::new(&path("proof.new")).exists());
         fs::read_to_string(path("proof")).unwrap()
+    }
+
+    #[test]
+    fn no_process_of_the_script_has_the_token_among_its_arguments_or_variables() {
+        let folder = tempfile::tempdir().unwrap();
+        let (log, path) = (folder.path().join("log"), std::env::var("PATH").unwrap());
+        for name in ["sha256sum", "sleep", "mv"] {
+            let noting = format!(
+                "#!/bin/sh\nPATH='{path}'\n{{ printf '%s\\n' \"$0\" \"$@\"; env; }} >>'{}'\nexec {name} \"$@\"\n",
+                log.display()
+            );
+            let file = folder.path().join(name);
+            fs::write(&file, noting).unwrap();
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let noted = format!("{}:{path}", folder.path().display());
+        let token = "c0ffee".repeat(10) + "beef";
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(file("key.pub"), format!("{LINE}\n")).unwrap();
+        let text = script(&Secret::new(token.as_str()))
+            .replace(KEY, &file("key.pub"))
+            .replace(FILE, &file("proof"));
+        fs::write(file("script"), format!("{text}wait\n")).unwrap();
+        let mut shell = Command::new("sh");
+        let ran = shell.arg(file("script")).env("PATH", noted).status().unwrap();
+        assert!(ran.success() && Path::new(&file("proof")).exists());
+        let seen = fs::read_to_string(log).unwrap();
+        assert_eq!(seen.matches("/sha256sum\n").count(), 2, "{seen}");
+        assert!(seen.contains("/mv\n") && !seen.contains(&token), "{seen}");
     }
 
     /// The shells that are installed.

@@ -19,6 +19,12 @@ pub enum Stage {
         /// What the last attempt met.
         last_error: Option<String>,
     },
+    /// SSH answers and lets us in, and the machine has not proved its host key: nothing else is sent,
+    /// and it is asked again.
+    Unproved {
+        /// What the last attempt met.
+        last_error: String,
+    },
     /// SSH answers, the machine is being prepared.
     Bootstrapping {
         /// Name of the step, such as `packages`.

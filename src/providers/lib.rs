@@ -19,3 +19,9 @@ pub mod vultr;
 
 pub use instrumented::CallSink;
 pub use registry::{Options, capabilities, credential_keys, factory};
+
+/// Whether a line may be logged whatever is asked for. At the level trace the SDK of AWS prints whole requests,
+/// with the boot data of machines and the tokens in these.
+pub fn is_logged(line: &tracing::Metadata<'_>) -> bool {
+    *line.level() != tracing::Level::TRACE || !line.target().starts_with("aws_")
+}

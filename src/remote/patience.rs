@@ -14,6 +14,8 @@ pub(crate) struct Patience {
     pub(crate) login: Duration,
     /// For SSH's greeting on an open port.
     pub(crate) greeting: Duration,
+    /// To read the proof of a host key.
+    pub(crate) proof: Duration,
     /// From the agent's start to its first answer.
     pub(crate) agent: Duration,
     /// Between two looks whether an agent of another version has become idle.
@@ -36,6 +38,7 @@ impl Default for Patience {
             first_pause: Duration::from_millis(50),
             login: Duration::from_secs(30),
             greeting: Duration::from_secs(10),
+            proof: Duration::from_secs(10),
             agent: Duration::from_secs(10),
             outdated: Duration::from_secs(5),
             mending: Duration::from_secs(30),

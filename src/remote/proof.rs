@@ -9,39 +9,54 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use skyward_core::{Secret, proof::FILE};
+use tokio::sync::Notify;
 
 use crate::ssh::{ConnectError, Connection, ExecError, Input, Output};
 
-/// Time to read the proof.
-const READ: Duration = Duration::from_secs(10);
 /// Bytes of a proof: that of SHA-256.
 const BYTES: usize = 32;
 /// Longest text that is kept of the answer: the digits, and space around them.
 const TEXT: usize = 4 * BYTES;
+/// Most bytes of an answer, with what it says of errors, that are read.
+const ANSWER: usize = 4 * 1024;
 
 /// Asks the machine for its proof. A missing proof may still come; one of another key never
 /// becomes right.
-pub(crate) async fn check(connection: &Connection, token: &Secret) -> Result<(), ConnectError> {
-    let mut text = Vec::with_capacity(TEXT);
-    let mut whole = true;
+pub(crate) async fn check(
+    connection: &Connection,
+    token: &Secret,
+    patience: Duration,
+) -> Result<(), ConnectError> {
+    let not_yet = |why: &str| ConnectError::Unproved(why.to_owned());
+    let (mut text, mut told) = (Vec::with_capacity(TEXT), 0);
+    let too_long = Notify::new();
     let command = format!("cat {FILE}");
-    let read = connection.exec(&command, Input::default(), READ, |output, bytes| {
+    let read = connection.exec(&command, Input::default(), patience, |output, bytes| {
         if output == Output::Out {
             let room = TEXT - text.len();
-            whole &= bytes.len() <= room;
             text.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
+        told += bytes.len();
+        if told > ANSWER {
+            too_long.notify_one();
+        }
     });
-    let not_yet = |why: &str| ConnectError::Unreachable(format!("its host key is not proved yet: {why}"));
-    match read.await {
-        Ok(_) => {}
+    // What goes on for ever is not read on: its sender would decide how much.
+    let read = tokio::select! {
+        biased;
+        () = too_long.notified() => return Err(not_yet(&format!("{FILE} is longer than a proof"))),
+        read = read => read,
+    };
+    match read {
+        Ok(_) if text.len() < TEXT => {}
+        Ok(_) => return Err(not_yet(&format!("{FILE} is longer than a proof"))),
         Err(ExecError::Lost(why) | ExecError::Refused(why)) => return Err(not_yet(&why)),
         Err(late @ ExecError::TimedOut(_)) => return Err(not_yet(&late.to_string())),
     }
-    let digits = std::str::from_utf8(&text).ok().filter(|_| whole);
+    let digits = std::str::from_utf8(&text).ok();
     let Some(proof) = digits.and_then(|digits| bytes_of(digits.trim())) else {
         return Err(not_yet(&format!(
-            "the machine has no {FILE}, which its first boot writes"
+            "{FILE}, which its first boot writes, holds no proof"
         )));
     };
     if proves(token, connection.host_key(), &proof) {

@@ -161,6 +161,7 @@ impl Session {
         let mut refused_since: Option<Instant> = None;
         loop {
             let spec = self.spec.borrow().clone();
+            let mut unproved = false;
             // The futures of earlier stages are boxed: a session that is Ready would otherwise
             // hold memory for all of them as long as it lives.
             let why = match Box::pin(self.connect(&spec)).await {
@@ -179,6 +180,10 @@ impl Session {
                     }
                 }
                 Err(ConnectError::Unreachable(why)) => why,
+                Err(ConnectError::Unproved(why)) => {
+                    unproved = true;
+                    why
+                }
                 Err(error @ ConnectError::AuthRefused { .. }) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
                     let refused = SessionFailure::new(
@@ -208,7 +213,11 @@ impl Session {
                 Err(ConnectError::Unsupported(why)) if self.was_ready() => why,
                 Err(ConnectError::Unsupported(why)) => return self.fail(SessionFailure::unsupported(why)),
             };
-            self.down(&why);
+            if unproved {
+                self.down_as(&why, |last_error| Stage::Unproved { last_error });
+            } else {
+                self.down(&why);
+            }
             sleep(self.pause(attempt, spec.retry_interval)).await;
             attempt = attempt.saturating_add(1);
         }
@@ -249,7 +258,7 @@ impl Session {
         let connection = Arc::new(Connection::open(stream, &login, meter).await?);
         drop(turn);
         if let (HostKey::Proved(token), None) = (&spec.host_key, login.host_key) {
-            proof::check(&connection, token).await?;
+            proof::check(&connection, token, self.shared.patience.proof).await?;
         }
         self.connection = Some(connection.clone());
         let host_key = connection.host_key().to_owned();
@@ -513,6 +522,13 @@ impl Session {
 
     /// Publishes that the machine is out of reach for now.
     fn down(&self, why: &str) {
+        self.down_as(why, |last_error| Stage::Dialing {
+            last_error: Some(last_error),
+        });
+    }
+
+    /// The same, with the stage of a machine that was never Ready.
+    fn down_as(&self, why: &str, never_ready: impl FnOnce(String) -> Stage) {
         let state = self.published.lock().state.clone();
         let last_error = why.to_owned();
         let stage = match state.stage {
@@ -522,9 +538,7 @@ impl Session {
                 let since = clock::now();
                 Stage::Reconnecting { last_error, since }
             }
-            _ => Stage::Dialing {
-                last_error: Some(last_error),
-            },
+            _ => never_ready(last_error),
         };
         if stage != self.published.lock().state.stage {
             self.publish(|published| published.state.stage = stage);

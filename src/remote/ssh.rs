@@ -73,6 +73,9 @@ pub enum ConnectError {
         /// Fingerprint of the key it shows.
         found: String,
     },
+    /// It lets us in, and has not proved its host key; trying again may help.
+    #[error("its host key is not proved yet: {0}")]
+    Unproved(String),
     /// The machine's proof is of another host key.
     #[error("the machine shows a host key ({found}) that its proof is not of")]
     HostKeyNotProved {

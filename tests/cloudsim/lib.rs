@@ -16,6 +16,7 @@ pub mod vastai;
 pub mod verda;
 pub mod vultr;
 
+pub use crate::backend::Intruder;
 pub use crate::core::account::{Account, CredentialState};
 pub use crate::core::chance::Chance;
 pub use crate::core::clock::Clock;

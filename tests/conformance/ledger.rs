@@ -255,6 +255,7 @@ fn no_terms() -> Terms {
             account_id: ACCOUNT.to_owned(),
             admits: Ok(()),
             own_nodes: false,
+            proves_host_keys: false,
             overridable: BTreeSet::new(),
             limits: Quota::default(),
             used: Used::default(),

@@ -7,6 +7,7 @@
 )]
 
 mod bids;
+mod canary;
 mod fence;
 mod foreign;
 mod ledger;

@@ -193,6 +193,8 @@ impl Call<'_> {
     /// Makes the machine of an order.
     fn make(&self, truth: &mut Truth, order: &Order) -> Result<String, ProviderError> {
         let client = self.client;
+        let token = order.host_token.as_ref();
+        truth.tokens.extend(token.map(|token| token.expose().to_owned()));
         if client.kind.capabilities.idempotency == Idempotency::Token {
             let made = client.cloud(truth).rented.iter();
             let known = made.into_iter().find(|rented| rented.token == order.token);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use skyward_core::{
     Capabilities, Market, Offer, Usd,
     offer::{Architecture, Availability},
-    provider::{Idempotency, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, Marking, SelfStop},
 };
 
 use crate::time::{Moment, SECOND};
@@ -39,6 +39,7 @@ const AWS: Kind = Kind {
         billing_minimum: Duration::from_secs(60),
         connected: true,
         boot_script: true,
+        host_keys: HostKeys::Proved,
         ..Capabilities::of("aws")
     },
     regions: &["eu", "us"],
@@ -58,6 +59,7 @@ const RUNPOD: Kind = Kind {
         self_stop: SelfStop::EndsBilling,
         connected: true,
         boot_script: true,
+        host_keys: HostKeys::Proved,
         ..Capabilities::of("runpod")
     },
     regions: &[""],

@@ -19,6 +19,7 @@
 
 mod calls;
 mod campaign;
+mod canary;
 mod client;
 mod cloud;
 mod happenings;

@@ -27,6 +27,9 @@ use crate::{
 /// How often connections are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The host key that each machine shows, and proves where that is asked for.
+const HOST_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+
 /// Connections of one process.
 pub(crate) struct Machines {
     shared: Arc<Shared>,
@@ -134,6 +137,7 @@ impl Shared {
         };
         state.host_key = Some(shown);
         state.reachable_at.get_or_insert(time);
+        state.host_key.get_or_insert_with(|| HOST_KEY.to_owned());
         if matches!(state.stage, Stage::Dialing { .. }) {
             state.stage = Stage::Bootstrapping {
                 step: "probe".into(),

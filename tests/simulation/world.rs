@@ -75,6 +75,8 @@ pub(crate) struct Truth {
     pub(crate) restored: Option<Restored>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
+    /// Tokens of host keys that came with orders.
+    pub(crate) tokens: BTreeSet<String>,
     /// UIDs of records that somebody removed by force, or that a restore forgot.
     pub(crate) torn: BTreeSet<String>,
     /// Machines whose records are gone, with the costs in these.
@@ -115,6 +117,7 @@ impl World {
                 planted: None,
                 restored: None,
                 calls: 0,
+                tokens: BTreeSet::new(),
                 torn: BTreeSet::new(),
                 settled: Vec::new(),
                 watched,

@@ -7,8 +7,8 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{PatchParams, PostParams},
 };
-use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image, provider::HostKeyPolicy};
-use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint, provider::HostKeys};
+use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image};
+use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint};
 use skyward_planner::{
     accounts::{
         resolved::{INSTANCE_TIMEOUT, ResolvedProvider},
@@ -16,7 +16,7 @@ use skyward_planner::{
     },
     base::time::elapsed,
     machine::{
-        facts::{AccountState, MachineMemory, Observed, Outcomes},
+        facts::{MachineMemory, Observed, Outcomes},
         plan::{
             draft::{Action, Plan, Trust},
             terms,
@@ -308,18 +308,15 @@ async fn place_order(
     let key = pool_key(context, cache, seen).await?;
     let spec = &seen.machine.spec;
     let capabilities = account.provider.capabilities();
-    let proves = capabilities.host_keys == HostKeys::Proved
-        && seen.account
-            == AccountState::Ready {
-                policy: HostKeyPolicy::Verified,
-            };
     let parts = OrderParts {
         cluster: &context.cluster,
         authorized_key: &key.public,
         capabilities,
         offer: spec.offer_id.clone(),
         waits: seen.waits,
-        host_token: proves.then(|| context.seal.host_token(&seen.machine.mark(&context.cluster))),
+        host_token: spec
+            .proves_host_key
+            .then(|| context.seal.host_token(&seen.machine.mark(&context.cluster))),
     };
     let order = order(&seen.machine, &pool.spec, parts);
     let Some(_turn) = account.turn().await else {

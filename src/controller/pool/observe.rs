@@ -21,7 +21,9 @@ use skyward_planner::{
     accounts::{
         cost::{Pseudonyms, spent_this_month},
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        host_keys::are_proved,
         limits::standing,
+        resolved::ResolvedProvider,
     },
     base::key::Key,
     pool::{
@@ -57,6 +59,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         place: reserved.place,
         reclaimed: false,
         bill: None,
+        proves_host_key: false,
         refused: false,
         market: reserved.market,
         accelerator: reserved.accelerator,
@@ -200,6 +203,12 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
     ProviderFacts {
         billing_step_seconds: seconds(|capabilities| capabilities.billing_step),
         billing_minimum_seconds: seconds(|capabilities| capabilities.billing_minimum),
+        proves_host_keys: spec.zip(client.as_ref()).is_some_and(|(spec, client)| {
+            are_proved(
+                ResolvedProvider::of(spec).host_key_policy,
+                client.provider.capabilities().host_keys,
+            )
+        }),
         marketplace: client
             .as_ref()
             .is_some_and(|client| client.provider.capabilities().marketplace),

@@ -197,6 +197,7 @@ impl World {
             month_in_namespace: None,
             billing_step_seconds: connected(capabilities.billing_step),
             billing_minimum_seconds: connected(capabilities.billing_minimum),
+            proves_host_keys: false,
             marketplace: capabilities.marketplace,
         }
     }

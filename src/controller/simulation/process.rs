@@ -305,7 +305,7 @@ impl World {
                 Stage::Dialing { .. } if !answers => Stage::Dialing {
                     last_error: Some(lost()),
                 },
-                Stage::Dialing { .. } => Stage::Bootstrapping {
+                Stage::Dialing { .. } | Stage::Unproved { .. } => Stage::Bootstrapping {
                     step: "probe".into(),
                     index: 1,
                     total: 1,

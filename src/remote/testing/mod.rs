@@ -72,6 +72,7 @@ fn sessions_through(
     let patience = Patience {
         login: Duration::from_millis(300),
         greeting: Duration::from_secs(2),
+        proof: Duration::from_secs(2),
         agent: Duration::from_secs(2),
         outdated: Duration::from_millis(200),
         mending: Duration::from_millis(200),

@@ -1,6 +1,6 @@
 //! Machines that have to prove their host keys: honest, slow, and with somebody in between.
 
-use std::{fs, process::Command, sync::Arc};
+use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, process::Command};
 
 use skyward_core::{Secret, machine::Dial, proof};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,7 +11,10 @@ use super::{
     sshd::Sshd,
     wait,
 };
-use crate::sessions::{FailureKind, HostKey, SessionSpec, SessionState, Stage};
+use crate::{
+    key,
+    sessions::{FailureKind, HostKey, SessionSpec, SessionState, Stage},
+};
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
@@ -33,13 +36,36 @@ fn boot(machine: &Sshd, token: &str) {
     assert!(Command::new("sh").arg(path("boot")).status().unwrap().success());
 }
 
-/// Somebody who answers for that machine with another host key, knows its proof and lets
-/// everybody in.
-fn in_between(machine: &Sshd) -> Sshd {
-    let other = self::machine();
+/// An attacker that answers for that machine with a host key of its own, lets the Pool's key in, and
+/// answers each command, which it writes down, by this command of a shell.
+fn attacker(machine: &Sshd, answers: &str) -> Sshd {
+    let other = Sshd::with(&format!(
+        r#"ForceCommand printf '%s\n' "$SSH_ORIGINAL_COMMAND" >>"$HOME/commands"; {answers}"#
+    ));
     fs::write(other.path("authorized"), &machine.public_key).unwrap();
-    fs::copy(machine.path("home/proof"), other.path("home/proof")).unwrap();
     other
+}
+
+/// The command by which an attacker that has a login of its own at the machine passes on what it is
+/// asked, and the answer.
+fn passed_on(machine: &Sshd) -> String {
+    let (private, public) = key::generate_keypair("attacker").unwrap();
+    let file = machine.path("attacker");
+    let mut options = fs::OpenOptions::new();
+    let mut written = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&file)
+        .unwrap();
+    written.write_all(private.expose().as_bytes()).unwrap();
+    let both = format!("{}\n{public}\n", machine.public_key);
+    fs::write(machine.path("authorized"), both).unwrap();
+    let (port, user) = (machine.address().port(), &machine.user);
+    format!(
+        r#"exec ssh -q -F none -p {port} -i {} -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null {user}@127.0.0.1 "$SSH_ORIGINAL_COMMAND""#,
+        file.display()
+    )
 }
 
 fn proved(machine: &Sshd) -> SessionSpec {
@@ -55,6 +81,10 @@ fn serve(machine: &Sshd, fake: &FakeAgent) -> Server {
 
 fn commands(machine: &Sshd) -> String {
     fs::read_to_string(machine.path("home/commands")).unwrap_or_default()
+}
+
+fn is_unproved(state: &SessionState) -> bool {
+    matches!(state.stage, Stage::Unproved { .. })
 }
 
 fn failure(state: &SessionState) -> (FailureKind, &str) {
@@ -121,7 +151,6 @@ async fn a_proof_that_is_not_there_yet_is_waited_for_and_nothing_else_is_sent() 
     let (sessions, _changed) = sessions(&fake);
     let spec = proved(&machine);
     sessions.ensure(spec.clone());
-    let not_yet = |state: &SessionState| matches!(&state.stage, Stage::Dialing { last_error: Some(why) } if why.contains("not proved yet"));
     for text in [None, Some(""), Some("no proof"), Some(&*"0".repeat(100_000))] {
         if let Some(text) = text {
             fs::write(machine.path("home/proof"), text).unwrap();
@@ -131,7 +160,7 @@ async fn a_proof_that_is_not_there_yet_is_waited_for_and_nothing_else_is_sent() 
             commands(&machine).lines().count() > tries + 1
         })
         .await;
-        let state = wait(&sessions, &spec.machine, not_yet).await;
+        let state = wait(&sessions, &spec.machine, is_unproved).await;
         assert_eq!((state.host_key, state.reachable_at), (None, None));
     }
     assert!(
@@ -146,25 +175,57 @@ async fn a_proof_that_is_not_there_yet_is_waited_for_and_nothing_else_is_sent() 
     sessions.shutdown().await;
 }
 
+/// What an attacker may answer to the question for the proof, and whether that ends the session: an
+/// answer that may still become a proof does not.
+fn answers(machine: &Sshd) -> [(String, bool); 7] {
+    let proof = machine.path("home/proof").display().to_string();
+    [
+        (format!("exec cat {proof}"), true),
+        (passed_on(machine), true),
+        ("printf %064d 0".to_owned(), true),
+        ("exec head -c 100 /dev/urandom".to_owned(), false),
+        (":".to_owned(), false),
+        ("exec yes".to_owned(), false),
+        ("exec sleep 20".to_owned(), false),
+    ]
+}
+
 #[tokio::test]
-async fn somebody_in_between_is_refused_also_behind_a_proxied_port_and_learns_nothing() {
+async fn whatever_an_attacker_answers_its_host_key_is_not_taken_and_nothing_else_is_sent_to_it() {
     let (machine, fake) = (machine(), FakeAgent::new());
     boot(&machine, TOKEN);
-    let other = Arc::new(in_between(&machine));
-    for dial in [other.dial(), port_to(&other).await] {
-        let (sessions, _changed) = sessions(&fake);
-        let mut spec = proved(&machine);
-        spec.endpoint.dial = dial;
-        sessions.ensure(spec.clone());
-        let state = wait(&sessions, &spec.machine, is_failed).await;
-        let (kind, message) = failure(&state);
-        assert_eq!(kind, FailureKind::HostKeyNotProved);
-        assert!(message.contains("somebody is in between"), "{message}");
-        assert_eq!(state.host_key, None, "its key is never recorded");
-        sessions.shutdown().await;
+    for (answer, fails) in answers(&machine) {
+        let attacker = attacker(&machine, &answer);
+        for dial in [attacker.dial(), port_to(&attacker).await] {
+            let (sessions, _changed) = sessions(&fake);
+            let mut spec = proved(&machine);
+            spec.endpoint.dial = dial;
+            let before = commands(&attacker).lines().count();
+            sessions.ensure(spec.clone());
+            let state = if fails {
+                let state = wait(&sessions, &spec.machine, is_failed).await;
+                let (kind, message) = failure(&state);
+                assert_eq!(kind, FailureKind::HostKeyNotProved, "{answer}");
+                assert!(message.contains("somebody is in between"), "{message}");
+                state
+            } else {
+                super::until("the attacker is asked again", || {
+                    commands(&attacker).lines().count() > before + 1
+                })
+                .await;
+                wait(&sessions, &spec.machine, is_unproved).await
+            };
+            assert_eq!(
+                (state.host_key, state.reachable_at),
+                (None, None),
+                "{answer}: its key is never recorded"
+            );
+            sessions.shutdown().await;
+        }
+        let asked = format!("cat {}", proof::FILE);
+        let sent = commands(&attacker);
+        assert!(sent.lines().all(|line| line == asked), "{answer}: {sent}");
     }
-    let asked = format!("cat {}\n", proof::FILE);
-    assert_eq!(commands(&other), asked.repeat(2), "nothing else was sent");
 }
 
 #[tokio::test]

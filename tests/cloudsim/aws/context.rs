@@ -25,6 +25,9 @@ pub struct State {
     pub default_rules: BTreeMap<(String, String), Value>,
     /// Answers by client token.
     pub tokens: BTreeMap<String, Remembered>,
+    /// Whether a token is also of the launch template that a name led to: one that was made anew under
+    /// the same name is another one. What EC2 does is not documented.
+    pub compares_templates: bool,
     /// Actions that an account may not do (`ec2:CreateFleet`).
     pub denied: BTreeMap<String, BTreeSet<String>>,
     /// Instance profiles that exist, by name.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `spot-price {"type", "zone", "price"}` | a new price; instances that would not pay it are taken back in two minutes |
 //! | `deny {"account", "actions"}`, `allow {"account"}` | takes permissions (`ec2:CreateFleet`), gives all back |
+//! | `compare-templates {"on"}` | whether a client token is also of the launch template that a name led to |
 //! | `profiles {"names"}` | the instance profiles that exist |
 //! | `impair {"machine"}` | status checks of a running instance fail |
 //! | `rebalance {"machine"}` | the guest is told that it may be taken back |
@@ -52,6 +53,10 @@ pub fn control(
         }
         "allow" => {
             state.denied.remove(&account());
+            done
+        }
+        "compare-templates" => {
+            state.compares_templates = input::flag(body, "on");
             done
         }
         "profiles" => {

@@ -31,7 +31,8 @@ struct Way {
 /// `CreateFleet`.
 pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
     let token = client_token(input)?;
-    if let Some(answer) = context.remembered("CreateFleet", token.as_deref(), input)? {
+    let compared = compared(context, input)?;
+    if let Some(answer) = context.remembered("CreateFleet", token.as_deref(), &compared)? {
         return Ok(answer);
     }
     let kind = text(input, "Type").unwrap_or("maintain");
@@ -131,8 +132,22 @@ pub fn create(context: &mut Context<'_, '_>, input: &Value) -> Outcome {
         "instances": instances,
     });
     context.state.fleets.insert(fleet, record);
-    context.remember("CreateFleet", token.as_deref(), input, &answer);
+    context.remember("CreateFleet", token.as_deref(), &compared, &answer);
     Ok(answer)
+}
+
+/// What must be the same for a token to be of the same order.
+fn compared(context: &Context<'_, '_>, input: &Value) -> Outcome {
+    let mut compared = input.clone();
+    if context.state.compares_templates {
+        let configs = list(input, "LaunchTemplateConfigs");
+        let named = configs
+            .iter()
+            .map(|config| templates::named(context, &config["LaunchTemplateSpecification"]));
+        let ids: Result<Vec<String>, Failure> = named.map(|found| Ok(found?.id)).collect();
+        compared["templates"] = json!(ids?);
+    }
+    Ok(compared)
 }
 
 /// Templates with their overrides, one by one.

@@ -32,6 +32,36 @@ pub struct Boot {
     pub metadata: bool,
     /// NVIDIA GPUs, as their driver names them; empty where there are none.
     pub gpus: Vec<String>,
+    /// An attacker that answers in the machine's place.
+    pub intruder: Option<Intruder>,
+}
+
+/// An attacker at the port where a machine should answer: an SSH server with a host key of its own that lets in
+/// whom the machine lets in and does what it is asked. By its answer to the question for the proof of the
+/// machine's host key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Intruder {
+    /// The proof that the machine itself has written.
+    Copied,
+    /// Bytes that are no proof.
+    Garbage,
+    /// Nothing.
+    Nothing,
+    /// An answer without an end.
+    Endless,
+}
+
+impl Intruder {
+    /// As `intruder.sh` has it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Copied => "copied",
+            Self::Garbage => "garbage",
+            Self::Nothing => "nothing",
+            Self::Endless => "endless",
+        }
+    }
 }
 
 /// What a client lets a machine run when it starts.

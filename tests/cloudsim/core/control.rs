@@ -8,6 +8,7 @@
 //! | `POST stock {"type", "region", "market", "count"}` | fills a shelf; `count` null is plenty |
 //! | `POST price {"type", "onDemand", "spot"}` | changes prices of new machines |
 //! | `POST boot {"takesSeconds", "ends"}` | how boots go from now on |
+//! | `POST intruder {"account", "answers"}` | an attacker in front of the account's new machines ([`Intruder`]); null is none |
 //! | `POST lag {"createdSeconds", "endedSeconds"}` | how far lists are behind |
 //! | `POST pages {"most"}` | items on a page of a list at clouds of `core::rest`; null is as asked |
 //! | `POST faults {rule}`, `DELETE faults`, `GET faults` | scripts faults ([`crate::core::fault::Rule`]) |
@@ -28,6 +29,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::backend::Intruder;
 use crate::core::account::{Account, CredentialState};
 use crate::core::fault::Rule;
 use crate::core::http::{Answer, Request};
@@ -77,6 +79,13 @@ struct SetBoot {
 
 fn runs() -> BootEnd {
     BootEnd::Runs
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetIntruder {
+    account: String,
+    answers: Option<Intruder>,
 }
 
 #[derive(Deserialize)]
@@ -222,6 +231,16 @@ fn post(sim: &Sim, name: &str, request: &Request) -> Result<Option<Value>, Strin
                 ends: set.ends,
             };
             sim.world(|world| world.boot = plan);
+        }
+        "intruder" => {
+            let SetIntruder { account, answers } = body(request)?;
+            sim.world(|world| {
+                if let Some(intruder) = answers {
+                    world.intruders.insert(account, intruder);
+                } else {
+                    world.intruders.remove(&account);
+                }
+            });
         }
         "lag" => {
             let set: SetLag = body(request)?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use rust_decimal::Decimal;
 
-use crate::backend::{Command, Report};
+use crate::backend::{Command, Intruder, Report};
 use crate::core::account::{Account, AccountId, Credential};
 use crate::core::billing::{Billing, Tab};
 use crate::core::chance::Chance;
@@ -79,6 +79,8 @@ pub struct World {
     pub resources: BTreeMap<String, Resource>,
     /// How boots go that no test scripted.
     pub boot: BootPlan,
+    /// Attackers in front of new machines, by account.
+    pub intruders: BTreeMap<AccountId, Intruder>,
     /// How long the end of a machine takes.
     pub end_takes: SignedDuration,
     /// How far lists are behind.
@@ -105,6 +107,7 @@ impl World {
             machines: BTreeMap::new(),
             resources: BTreeMap::new(),
             boot: BootPlan::takes(20),
+            intruders: BTreeMap::new(),
             end_takes: SignedDuration::from_secs(5),
             lag: Lag::default(),
             page: None,
@@ -224,6 +227,7 @@ impl World {
             detail: new.detail,
             tab: Tab::default(),
         };
+        machine.boot.intruder = self.intruders.get(&machine.account).copied();
         machine.tab.charge(
             self.now,
             self.billing

@@ -2,12 +2,14 @@
 //! is sent to the simulators here. Machines are Pods with OpenSSH.
 //!
 //! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
+//! - [`host_keys`]: proved by machines, and refused where an attacker answers for a machine.
 //! - [`kills`]: the controller is killed between each kind of effect and its record.
 //! - [`money`]: budgets, limits of a month, settings that may be overridden.
 //! - [`restored`]: a cluster that remembers less than its machines.
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
 
+mod host_keys;
 mod kills;
 mod life;
 mod money;

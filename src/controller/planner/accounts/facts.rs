@@ -31,6 +31,8 @@ pub struct ProviderFacts {
     pub billing_step_seconds: u32,
     /// Least time that it bills, in seconds.
     pub billing_minimum_seconds: u32,
+    /// Whether its machines have to prove their host keys.
+    pub proves_host_keys: bool,
     /// Whether each of its machines on demand has a price of its own.
     pub marketplace: bool,
 }

@@ -202,6 +202,8 @@ pub struct MachineFacts {
     pub reclaimed: bool,
     /// How it is billed; `None` while it is not known to exist.
     pub bill: Option<Bill>,
+    /// Whether it was ordered with a token by which it proves its host key.
+    pub proves_host_key: bool,
     /// Whether its order was refused as it is: no machine exists, and the order is tried again.
     pub refused: bool,
     /// On which market.
@@ -338,6 +340,7 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
             provider: machine.spec.provider.clone(),
             region: machine.spec.region.clone(),
         },
+        proves_host_key: machine.spec.proves_host_key,
         refused: is_refused(status),
         market: machine.spec.market,
         accelerator: of_record(&machine.spec).map(|some| some.name).unwrap_or_default(),

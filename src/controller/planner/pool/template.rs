@@ -57,6 +57,7 @@ pub fn machine_spec(
         architecture: Some(offer.spec().architecture),
         settings: candidate.settings.as_object().cloned(),
         installation: None,
+        proves_host_key: provider.proves_host_keys,
         token: token(&pool.uid, slot, attempt, nonce),
         template_hash: candidate.template.clone(),
     }

@@ -125,6 +125,40 @@ fn a_host_key_is_proved_where_keys_are_verified_and_boot_data_can_carry_a_proof(
 }
 
 #[test]
+fn a_machine_that_never_proves_its_host_key_is_given_up_for_that() {
+    let mut world = World::new(one());
+    world.acme().capabilities.host_keys = HostKeys::Proved;
+    world.acme().edit(json!({ "hostKeyPolicy": "Verified" }));
+    world.pass(10);
+    world.unproved = true;
+    world.pass(340);
+    tells!(world.text());
+}
+
+#[test]
+fn a_proof_that_is_demanded_while_a_machine_boots_replaces_it_at_once_without_a_failed_try() {
+    let mut world = World::new(one());
+    world.acme().capabilities.host_keys = HostKeys::Proved;
+    world.pass(10);
+    world.happens("while the machine boots, hostKeyPolicy: Verified is set");
+    world.acme().edit(json!({ "hostKeyPolicy": "Verified" }));
+    world.pass(90);
+    tells!(world.text());
+}
+
+#[test]
+fn a_proof_that_is_demanded_between_the_record_and_the_order_makes_another_record() {
+    let mut world = World::new(one());
+    world.acme().capabilities.host_keys = HostKeys::Proved;
+    world.look();
+    world.look();
+    world.happens("before it is ordered, hostKeyPolicy: Verified is set");
+    world.acme().edit(json!({ "hostKeyPolicy": "Verified" }));
+    world.pass(5);
+    tells!(world.text());
+}
+
+#[test]
 fn a_lost_connection_is_waited_for_and_the_machine_given_up_in_the_end() {
     let mut spec = one();
     spec["orphanTimeout"] = json!("10m");

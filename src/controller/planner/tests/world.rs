@@ -38,9 +38,11 @@ use crate::{
     accounts::{
         cost::{Pseudonyms, spent_this_month},
         facts::{AccountFacts, NamespaceFacts, ProviderFacts},
+        host_keys::are_proved,
         limits::standing,
         offers::OfferIndex,
         quota::{Used, beyond, counted},
+        resolved::ResolvedProvider,
         unavailable::UnavailableOfferings,
     },
     base::requeue::Next,
@@ -101,6 +103,8 @@ pub(super) struct World {
     pub(super) bootstrap: Option<SessionFailure>,
     /// Machines that no SSH answers on.
     pub(super) unreachable: bool,
+    /// Machines never prove their host keys.
+    pub(super) unproved: bool,
     /// Providers are written down too.
     pub(super) tells_providers: bool,
     unavailable: UnavailableOfferings,
@@ -167,6 +171,7 @@ impl World {
             load: PoolLoad::default(),
             bootstrap: None,
             unreachable: false,
+            unproved: false,
             tells_providers: false,
             unavailable: UnavailableOfferings::default(),
             memories: BTreeMap::new(),

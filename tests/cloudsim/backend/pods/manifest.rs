@@ -13,6 +13,7 @@ pub(super) const LABEL: &str = "cloudsim.skyward.dev/cloud";
 
 const START: &str = include_str!("start.sh");
 const FORWARD: &str = include_str!("forward.py");
+const INTRUDER: &str = include_str!("intruder.sh");
 const IMDS_PROXY: &str = include_str!("../../aws/imds-proxy.py");
 
 /// Where and of what Pods are made.
@@ -109,6 +110,10 @@ impl Settings {
             ("SIM_FORWARD".to_owned(), FORWARD.to_owned()),
             ("SIM_IMDS_PROXY".to_owned(), IMDS_PROXY.to_owned()),
         ];
+        if let Some(intruder) = boot.intruder {
+            env.push(("SIM_INTRUDER".to_owned(), intruder.word().to_owned()));
+            env.push(("SIM_INTRUDER_PROGRAM".to_owned(), INTRUDER.to_owned()));
+        }
         let metadata = self.base.as_ref().filter(|_| boot.metadata);
         if let Some(base) = metadata {
             env.push(("SKYWARD_SIM_IMDS".to_owned(), format!("{base}/_imds/{machine}")));
@@ -163,6 +168,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Intruder;
 
     fn settings() -> Settings {
         Settings {
@@ -216,6 +222,30 @@ mod tests {
         );
         assert!(value("SIM_INIT").contains("of-the-launch"));
         assert_eq!(value("SIM_SCRIPT"), STANDARD.encode("#!/bin/sh\n'true'\n"));
+    }
+
+    #[test]
+    fn an_attacker_comes_into_the_pod_where_there_is_one() {
+        let names = |intruder| {
+            let boot = Boot {
+                intruder,
+                ..Boot::default()
+            };
+            let pod = settings().pod("m", &boot).unwrap();
+            let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+            let of_attacker = env
+                .into_iter()
+                .filter(|entry| entry.name.starts_with("SIM_INTRUDER"));
+            of_attacker.map(|entry| entry.value.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None), Vec::<String>::new());
+        let found = names(Some(Intruder::Copied));
+        assert_eq!(found[0], "copied");
+        assert!(
+            found[1].contains("ForceCommand") && !found[1].contains("$("),
+            "{}",
+            found[1]
+        );
     }
 
     #[test]

@@ -7,6 +7,8 @@
 
 mod cloud_config;
 #[cfg(test)]
+mod intruder;
+#[cfg(test)]
 mod live;
 mod manifest;
 

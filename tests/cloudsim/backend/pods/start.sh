@@ -8,14 +8,17 @@
 #   SIM_SCRIPT            user data or start script, in base64
 #   SIM_PORT              a port besides 22 that leads to sshd
 #   SIM_GPUS              names of NVIDIA GPUs, a line each
-#   SIM_FORWARD, SIM_IMDS_PROXY   programs of ours
+#   SIM_INTRUDER          what an attacker answers that stands in front of the machine, if one does
+#   SIM_FORWARD, SIM_IMDS_PROXY, SIM_INTRUDER_PROGRAM   programs of ours
 # Arguments are the command of SIM_MODE=command.
 set -u
 umask 022
 export DEBIAN_FRONTEND=noninteractive
 mode=$SIM_MODE user=$SIM_USER keys=$SIM_KEYS script=$SIM_SCRIPT port=$SIM_PORT
 init=$SIM_INIT gpus=$SIM_GPUS forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
+intruder=${SIM_INTRUDER:-} intruder_program=${SIM_INTRUDER_PROGRAM:-}
 unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_INIT SIM_GPUS SIM_FORWARD SIM_IMDS_PROXY
+unset SIM_INTRUDER SIM_INTRUDER_PROGRAM
 
 child=
 # TERM is the power button: the simulator sends it to halt the machine.
@@ -113,12 +116,19 @@ put_keys() {
 
 run_sshd() {
   ssh-keygen -A >/dev/null
-  /usr/sbin/sshd -D -e &
+  /usr/sbin/sshd -D -e -p "$own" &
 }
 
+# Where the machine's own server listens, and where its users come in: an attacker takes the way in.
+own=22 way_in=22
+if [ -n "$intruder" ]; then
+  if [ -n "$port" ]; then way_in=2022; else own=2022; fi
+  printf '%s' "$intruder_program" >/var/lib/cloudsim/intruder.sh
+  sh /var/lib/cloudsim/intruder.sh "$intruder" "$way_in" &
+fi
 if [ -n "$port" ]; then
   printf '%s' "$forward" >/var/lib/cloudsim/forward.py
-  python3 /var/lib/cloudsim/forward.py "$port" 22 &
+  python3 /var/lib/cloudsim/forward.py "$port" "$way_in" &
 fi
 if [ -n "${SKYWARD_SIM_IMDS:-}" ]; then
   ip address add 169.254.169.254/32 dev lo

@@ -56,7 +56,9 @@ async fn stock_prices_boots_and_the_clock_are_set_from_outside() {
     .await;
     post("price", json!({"type": "CPU.4V.16G", "spot": "3.6"})).await;
     post("boot", json!({"takesSeconds": 100})).await;
+    post("intruder", json!({"account": "acme", "answers": "copied"})).await;
     assert_eq!(order(&client).await, 202);
+    assert_eq!(get("machines").await[0]["boot"]["intruder"], "copied");
     assert_eq!(order(&client).await, 503);
     post("clock", json!({"advanceSeconds": 99})).await;
     assert_eq!(get("machines").await[0]["phase"], "pending");

@@ -93,6 +93,9 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
                         last_error: Some(error),
                     }),
                 ) => (reason::SSH_TIMEOUT, format!("SSH does not answer: {error}")),
+                (None, Some(Stage::Unproved { last_error })) => {
+                    (reason::HOST_KEY_NOT_VERIFIED, unproved(last_error))
+                }
                 (None, _) => (reason::SSH_TIMEOUT, "SSH does not answer".to_owned()),
             };
             (running.unwrap_or(now), seen.waits.ssh, "ssh", why)
@@ -123,6 +126,13 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     } else {
         plan.requeue_at(now, after(since, wait));
     }
+}
+
+/// About a machine that lets us in and never proved its host key.
+fn unproved(error: &str) -> String {
+    format!(
+        "SSH answers, and the machine has not proved its host key: {error}. Its boot data did not run, or somebody is in between. Nothing was sent to it"
+    )
 }
 
 /// Since when a machine without an address could have one. The time in which its order waits for
@@ -158,6 +168,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
             Stage::Dialing {
                 last_error: Some(error),
             }
+            | Stage::Unproved { last_error: error }
             | Stage::Reconnecting {
                 last_error: error, ..
             },

@@ -13,7 +13,7 @@ use skyward_core::{
 use super::{
     draft::{Action, Found, Plan, Trust},
     liveness, terms,
-    trust::trust,
+    trust::{trust, without_token},
 };
 use crate::{
     accounts::{facts::NamespaceFacts, host_keys::unverifiable, unavailable::Unavailable},
@@ -272,6 +272,12 @@ fn there(seen: &Observed, machine: &ProviderMachine, now: Timestamp, found: &mut
         plan.reasons.push(message.clone());
         plan.shortage = Some((Unavailable::dear(&seen.machine.spec), message.clone()));
         found.failure = Some((reason::PRICE_TOO_HIGH, message));
+        return;
+    }
+    let is_there = matches!(machine.phase, ProviderPhase::Starting(_) | ProviderPhase::Running);
+    if let Some(failure) = without_token(seen, machine).filter(|_| is_there) {
+        plan.reasons.push(failure.1.clone());
+        found.failure = Some(failure);
         return;
     }
     match &machine.phase {

@@ -177,6 +177,10 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Ne
             Some(Stage::Dialing {
                 last_error: Some(error),
             }) => waits(reason::BOOTING, &format!("SSH does not answer yet: {error}")),
+            Some(Stage::Unproved { last_error }) => waits(
+                reason::BOOTING,
+                &format!("SSH answers, and the host key is not proved yet: {last_error}"),
+            ),
             _ => waits(reason::BOOTING, "SSH does not answer yet."),
         };
         conditions.push(NewCondition::new(REACHABLE, reachable, why, what));

@@ -42,6 +42,11 @@ pub fn broken(terms: &Terms, namespace: &str, spec: &MachineSpec) -> Option<Stri
             "Provider \"{name}\" does not admit namespace \"{namespace}\" any more: its allowedNamespaces asks for labels {selector}. Ask a platform engineer to label the namespace or to widen the selector."
         ));
     }
+    if facts.proves_host_keys && !spec.proves_host_key {
+        return Some(format!(
+            "Provider \"{name}\" demands verified host keys by now (hostKeyPolicy: Verified), and this machine was recorded without a token to prove its own. Its Pool records another one in its place."
+        ));
+    }
     let settings = spec.settings.iter().flat_map(|settings| settings.keys());
     let refused: Vec<&str> = settings
         .filter(|setting| !facts.overridable.contains(*setting))
@@ -115,6 +120,7 @@ mod tests {
         terms.provider.used = two(2);
         terms.beyond = Usd::from(1);
     }, "limits.hourlyCost of Provider \"local\" is 2 USD per hour, and with this machine it may be 3 USD. Lower")]
+    #[case::a_proof_of_host_keys_is_demanded(|terms: &mut Terms| terms.provider.proves_host_keys = true, "recorded without a token")]
     #[case::the_month_is_spent(|terms: &mut Terms| terms.provider.month_in_namespace = Some((Usd::from(10), Usd::from(10))), "monthlyCostPerNamespace")]
     #[case::the_budget_is_spent(|terms: &mut Terms| terms.budget = Some((Usd::from(10), Usd::from(11))), "budget.maxTotalCost")]
     fn what_is_recorded_is_not_ordered_under_terms_that_hold_no_longer(

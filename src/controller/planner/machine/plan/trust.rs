@@ -1,7 +1,8 @@
 //! Which host key a machine must show.
 //!
 //! A key on record decides, whatever happened since: a machine proves its key once. Where no key is
-//! on record, the key that the provider reports counts, then the Provider's policy.
+//! on record, the key that the provider reports counts, then the Provider's policy. A machine that was
+//! recorded without a token has no proof to wait for, and nothing has run on it: it is replaced at once.
 
 use jiff::Timestamp;
 use skyward_api::{condition::reason, provider::HostKeyPolicy};
@@ -24,13 +25,11 @@ pub(super) fn trust(
     if let Some(key) = recorded.or(there.host_key.as_ref()) {
         return Ok(Trust::Key(key.clone()));
     }
-    match seen.account {
-        AccountState::Ready {
-            policy: HostKeyPolicy::Verified,
-        } => {}
-        AccountState::Ready { .. } | AccountState::Waiting | AccountState::Departed | AccountState::Gone => {
-            return Ok(Trust::FirstContact);
-        }
+    if !is_verified(seen) {
+        return Ok(Trust::FirstContact);
+    }
+    if let Some(failure) = without_token(seen, there) {
+        return Err(failure);
     }
     let name = &seen.machine.spec.provider;
     match seen.host_keys {
@@ -52,6 +51,30 @@ pub(super) fn trust(
             unverifiable(name, HostKeyPolicy::Verified, HostKeys::FirstContact).unwrap_or_default(),
         )),
     }
+}
+
+/// Why a machine can never be trusted, since it was recorded before its Provider demanded a proof and has
+/// no token for one. Known as soon as it is accepted.
+pub(super) fn without_token(seen: &Observed, there: &ProviderMachine) -> Option<(&'static str, String)> {
+    let is_known = !seen.machine.status.host_key.is_empty() || there.host_key.is_some();
+    let may_prove = seen.host_keys != HostKeys::Proved || seen.machine.spec.proves_host_key;
+    (is_verified(seen) && !is_known && !may_prove).then(|| {
+        let name = &seen.machine.spec.provider;
+        (
+            reason::HOST_KEY_NOT_VERIFIED,
+            format!(
+                "Provider \"{name}\" demands verified host keys by now (hostKeyPolicy: Verified), and this machine was recorded without a token to prove its own, which is not on record; it is replaced."
+            ),
+        )
+    })
+}
+
+/// Whether its Provider demands verified host keys.
+fn is_verified(seen: &Observed) -> bool {
+    seen.account
+        == AccountState::Ready {
+            policy: HostKeyPolicy::Verified,
+        }
 }
 
 /// Whether its session has had a proof, which its status does not have yet.

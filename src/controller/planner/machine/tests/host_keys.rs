@@ -9,6 +9,7 @@ fn running(keys: HostKeys) -> Observed {
         policy: HostKeyPolicy::Verified,
     };
     seen.host_keys = keys;
+    demands_proof(&mut seen, keys == HostKeys::Proved);
     seen.provider = there(ProviderPhase::Running);
     if let LookupOutcome::There(machine) = &mut seen.provider {
         machine.host_key = None;
@@ -16,6 +17,12 @@ fn running(keys: HostKeys) -> Observed {
     seen.machine.status.id = "pod-uid".into();
     seen.machine.status.accepted_at = Some(Time(at(NOW - 60)));
     seen
+}
+
+/// Its Provider demands a proof or none, and did when the machine was recorded.
+fn demands_proof(seen: &mut Observed, proof: bool) {
+    seen.machine.spec.proves_host_key = proof;
+    seen.terms.as_mut().unwrap().provider.proves_host_keys = proof;
 }
 
 fn trusted(seen: &Observed) -> Option<Trust> {
@@ -98,8 +105,29 @@ fn where_nothing_vouches_for_a_key_nothing_is_ordered() {
     assert!(message.contains("hostKeyPolicy: TrustOnFirstUse"), "{message}");
     for keys in [HostKeys::Proved, HostKeys::Reported] {
         seen.host_keys = keys;
+        demands_proof(&mut seen, keys == HostKeys::Proved);
         assert_eq!(plan(&seen, at(NOW)).actions, [Action::Order]);
     }
+}
+
+/// Whatever the session has learnt: a key of the first contact is no proof.
+#[test]
+fn a_machine_that_was_ordered_without_a_token_is_replaced_at_once_unless_its_key_is_on_record() {
+    let mut seen = running(HostKeys::Proved);
+    seen.machine.spec.proves_host_key = false;
+    for session in [None, Some(session(bootstrapping()))] {
+        seen.session = session;
+        let refused = plan(&seen, at(NOW));
+        assert_eq!(refused.actions, [Action::Disconnect]);
+        let (phase, reason, message) = why(&refused);
+        assert_eq!(
+            (phase, reason.as_str()),
+            (Some(MachinePhase::Failed), reason::HOST_KEY_NOT_VERIFIED)
+        );
+        assert!(message.contains("recorded without a token"), "{message}");
+    }
+    seen.machine.status.host_key = "ssh-ed25519 AAAA".into();
+    assert_eq!(trusted(&seen), Some(key("ssh-ed25519 AAAA")));
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn there(phase: ProviderPhase) -> LookupOutcome {
 
 fn session(stage: Stage) -> SessionState {
     SessionState {
-        reachable_at: (!matches!(stage, Stage::Dialing { .. })).then(|| at(NOW - 2)),
+        reachable_at: (!matches!(stage, Stage::Dialing { .. } | Stage::Unproved { .. })).then(|| at(NOW - 2)),
         bootstrapped_at: (stage == Stage::Ready).then(|| at(NOW - 1)),
         ready_at: (stage == Stage::Ready).then(|| at(NOW - 1)),
         host_key: Some("ssh-ed25519 AAAA".into()),
@@ -392,6 +392,7 @@ fn a_list_that_lags_after_the_order_is_no_loss() {
 #[rstest]
 #[case::no_address(there(ProviderPhase::Starting(Some("pulling".into()))), None, 300, reason::PROVISION_TIMEOUT, "pulling")]
 #[case::no_ssh(there(ProviderPhase::Running), Some(Stage::Dialing { last_error: Some("refused".into()) }), 301, reason::SSH_TIMEOUT, "refused")]
+#[case::no_proof(there(ProviderPhase::Running), Some(Stage::Unproved { last_error: "it is empty".into() }), 301, reason::HOST_KEY_NOT_VERIFIED, "SSH answers, and the machine has not proved its host key: it is empty")]
 #[case::no_bootstrap(
     there(ProviderPhase::Running),
     Some(bootstrapping()),

@@ -232,8 +232,12 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     }
 }
 
-/// Whether a failure is a failed try to get a machine.
+/// Whether a failure is a failed try to get a machine. A machine that was recorded before its
+/// Provider demanded a proof of its host key has no fault of its own.
 fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
+    if failure.reason == reason::HOST_KEY_NOT_VERIFIED && !machine.proves_host_key {
+        return false;
+    }
     machine.ready_at.is_none()
         || [reason::PRICE_TOO_HIGH, reason::PROTOCOL_VIOLATION].contains(&failure.reason.as_str())
 }

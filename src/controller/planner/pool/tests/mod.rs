@@ -112,6 +112,7 @@ pub(crate) fn provider() -> ProviderFacts {
         billing_step_seconds: 1,
         billing_minimum_seconds: 0,
         marketplace: false,
+        proves_host_keys: false,
     }
 }
 
@@ -139,6 +140,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
             provider: "local".into(),
             region: String::new(),
         },
+        proves_host_key: false,
         refused: false,
         market: Market::OnDemand,
         accelerator: String::new(),

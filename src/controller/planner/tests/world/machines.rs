@@ -103,11 +103,15 @@ impl World {
     /// A session reaches its machine after 3 s, and its agent after 20 s.
     pub(super) fn state(&self, session: &Session) -> SessionState {
         let after = |seconds| session.began + SignedDuration::from_secs(seconds);
-        let by = |seconds| Some(after(seconds)).filter(|at| *at <= self.now && !self.unreachable);
+        let is_refused = self.unreachable || self.unproved;
+        let by = |seconds| Some(after(seconds)).filter(|at| *at <= self.now && !is_refused);
         let stage = match (session.lost, by(3), by(20)) {
             (Some(since), ..) => Stage::Reconnecting {
                 last_error: "the connection timed out".into(),
                 since,
+            },
+            (None, None, _) if self.unproved && after(3) <= self.now => Stage::Unproved {
+                last_error: "the file of its proof is empty".into(),
             },
             (None, None, _) => Stage::Dialing {
                 last_error: self.unreachable.then(|| "connection refused".into()),

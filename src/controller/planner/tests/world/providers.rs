@@ -135,6 +135,12 @@ impl World {
             month_in_namespace: month(standing.monthly_in_namespace, Some("team")),
             billing_step_seconds: seconds(|capabilities| capabilities.billing_step),
             billing_minimum_seconds: seconds(|capabilities| capabilities.billing_minimum),
+            proves_host_keys: object.zip(cloud).is_some_and(|(object, cloud)| {
+                are_proved(
+                    ResolvedProvider::of(&object.spec).host_key_policy,
+                    cloud.capabilities.host_keys,
+                )
+            }),
             marketplace: cloud.is_some_and(|cloud| cloud.capabilities.marketplace),
         }
     }
