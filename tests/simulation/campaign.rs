@@ -31,7 +31,7 @@ const HISTORIES: u64 = 10_000;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
 /// Seeds within which each planted fault is found.
-const UNTIL_FOUND: u64 = 400;
+const UNTIL_FOUND: u64 = 3_000;
 /// Most failures that are looked for.
 const TOLD: usize = 5;
 

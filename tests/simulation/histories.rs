@@ -2,12 +2,14 @@
 
 use rand::Rng;
 use serde_json::json;
+use skyward_core::provider::MarkWriters;
 
 use crate::{
     calls::Luck,
     kinds::{ALL, Kind},
     planted::Fault,
     play::Play,
+    shortages::Shortage,
     time::{HOUR, MINUTE, SECOND},
     world::{Odds, TEAM, World, one_of},
 };
@@ -48,9 +50,13 @@ pub(crate) fn with_fault(seed: u64, planted: Option<Fault>) -> Play {
     let mut play = Play::new(seed, Play::some_odds);
     play.world.truth().planted = planted;
     let mut providers = vec!["a"];
-    let kind = some_kind(&mut play);
-    play.world.add_provider("a", kind);
     let restores = seed % RESTORES == RESTORES - 1;
+    let mut kind = some_kind(&mut play);
+    // A restored cluster has its Pods back.
+    while restores && kind.capabilities.mark_writers == MarkWriters::Namespaces {
+        kind = some_kind(&mut play);
+    }
+    play.world.add_provider("a", kind);
     if !restores && play.random.random_ratio(1, 4) {
         let kind = some_kind(&mut play);
         play.world.add_provider("b", kind);
@@ -74,12 +80,21 @@ fn some_kind(play: &mut Play) -> &'static Kind {
     ALL[play.random.random_range(0..ALL.len())]
 }
 
-/// Everything that may happen happens, then all is calm; the Pools go, and nothing of them is left.
+/// Everything that may happen happens, perhaps something runs short, then all is calm; the Pools go, nothing of
+/// them is left, and the Providers go.
 fn undisturbed(play: &mut Play) {
-    let acts: [fn(&mut Play); 4] = [
+    let acts: [fn(&mut Play); 5] = [
         |play| {
             let steps = play.random.random_range(5..20);
             play.turbulence(steps);
+        },
+        |play| {
+            let shortages = [Shortage::Stock, Shortage::Room, Shortage::Credentials, Shortage::Money];
+            let shortages = [None, None].into_iter().chain(shortages.map(Some));
+            let all: Vec<_> = shortages.collect();
+            if let Some(of) = one_of(&mut play.random, &all) {
+                play.run_short(of);
+            }
         },
         |play| {
             play.put_right();
@@ -100,12 +115,34 @@ fn undisturbed(play: &mut Play) {
             play.settle(0, A_DAY, |world| world.left_at(&world.accounts_in_use()));
         },
     ];
-    for act in acts {
-        act(play);
+    for (number, act) in acts.into_iter().enumerate() {
         if play.is_broken() {
             return;
         }
+        let is_whole = play.world.truth().torn.is_empty();
+        if number == 3 && is_whole && play.random.random_ratio(1, 4) {
+            return all_at_once(play);
+        }
+        act(play);
     }
+    if !play.is_broken() {
+        play.delete_all("providers", "");
+        play.settle(0, HOUR, World::providers_left);
+        play.world.meter_agrees();
+    }
+}
+
+/// Pools and Providers go together, as a GitOps tool deletes them: in no helpful order. Orphans at former accounts
+/// cannot be found then.
+fn all_at_once(play: &mut Play) {
+    let accounts = play.world.accounts_in_use();
+    play.delete_all("pools", TEAM);
+    play.delete_all("providers", "");
+    play.settle(0, 2 * HOUR, |world| {
+        let mut left = world.remains(&accounts);
+        left.extend(world.providers_left());
+        left
+    });
     play.world.meter_agrees();
 }
 

@@ -11,9 +11,9 @@
 //! each time: the order in which a process polls its tasks is not the seed's.
 //!
 //! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, and
-//! when all is calm again; [`restored`] both for an API server that goes back to a backup; [`play`] brings
-//! them together; [`histories`] makes a history from a seed, and [`campaign`] tells thousands.
-//! `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose, which must be found.
+//! when all is calm again; [`shortages`] both for what cannot be had, and [`restored`] for an API server that
+//! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed, and
+//! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose, which must be found.
 
 #![cfg(test)]
 
@@ -31,5 +31,6 @@ mod process;
 mod restored;
 mod rules;
 mod sessions;
+mod shortages;
 mod time;
 mod world;

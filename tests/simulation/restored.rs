@@ -1,9 +1,9 @@
 //! The API server goes back to a backup while machines go on: no forgotten machine is ended, and no machine at
 //! all while its Provider is held, until a person decides.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use skyward_api::{
     Provider,
     condition::{RESTORE_DETECTED, find},
@@ -11,12 +11,13 @@ use skyward_api::{
     provider::{AfterRestore, ProviderStatus},
 };
 use skyward_apisim::Backup;
+use skyward_core::Mark;
 
 use crate::{
     play::Play,
     rules::{Settled, read, text},
     time::now,
-    world::{CLUSTER, Truth, World},
+    world::{CLUSTER, OPERATOR, Truth, World},
 };
 
 /// The truth about a restore.
@@ -26,10 +27,12 @@ pub(crate) struct Restored {
     backup: Option<(Backup, Vec<Settled>)>,
     /// Forgotten machines: account, and id there.
     forgotten: BTreeSet<(String, String)>,
+    /// The epoch of the leader.
+    epoch: u64,
 }
 
 impl World {
-    fn status_of(&self, provider: &str) -> ProviderStatus {
+    pub(crate) fn status_of(&self, provider: &str) -> ProviderStatus {
         let object = self.server.get("providers", "", provider);
         let provider = object.map(|object| read::<Provider>(&object));
         provider.and_then(|provider| provider.status).unwrap_or_default()
@@ -61,10 +64,42 @@ impl World {
         });
     }
 
+    /// After a write of the Lease. A leader that counted attempts and died before its account showed the machines
+    /// leaves its successor with these counts, and with nothing on record that tells of the machines: that is
+    /// not covered (docs/decisions/0011-restored-clusters.md).
+    pub(crate) fn leader_may_be_new(&self) {
+        let lease = self.server.get("leases", OPERATOR, "skyward-controller");
+        let epoch = lease.and_then(|lease| lease["spec"]["leaseTransitions"].as_u64()).unwrap_or(0);
+        let pools = self.server.all("pools");
+        let mut truth = self.truth();
+        let truth = &mut *truth;
+        let Some(restored) = &mut truth.restored else { return };
+        if std::mem::replace(&mut restored.epoch, epoch) == epoch {
+            return;
+        }
+        let clouds = &truth.clouds;
+        restored.forgotten.retain(|(account, id)| {
+            let (provider, _) = account.split_once('-').unwrap_or_default();
+            let conditions = self.status_of(provider).conditions;
+            let is_told = find(&conditions, RESTORE_DETECTED).is_some_and(|told| told.status != "False");
+            let machine = clouds[account].rented.iter().find(|machine| machine.id == *id);
+            let was_counted = machine.is_some_and(|machine| was_counted(&pools, &machine.mark));
+            is_told || !was_counted
+        });
+    }
+
     /// Whether a Provider was held, and a person decided.
     pub(crate) fn was_decided(&self) -> bool {
         self.status_of("a").after_restore.is_some()
     }
+}
+
+/// Whether one of these Pools has counted the attempt of that mark.
+fn was_counted(pools: &[Arc<Value>], mark: &Mark) -> bool {
+    pools.iter().any(|pool| {
+        let last = pool["status"]["lastAttempt"].as_u64().unwrap_or(0);
+        text(pool, "/metadata/uid") == mark.pool_uid && u64::from(mark.attempt) <= last
+    })
 }
 
 impl Play {
@@ -101,11 +136,7 @@ impl Play {
                     continue;
                 }
                 torn.push(mark.machine_uid.clone());
-                let was_counted = pools.iter().any(|pool| {
-                    let last = pool["status"]["lastAttempt"].as_u64().unwrap_or(0);
-                    text(pool, "/metadata/uid") == mark.pool_uid && u64::from(mark.attempt) <= last
-                });
-                if !was_counted {
+                if !was_counted(&pools, mark) {
                     forgotten.insert((account.clone(), machine.id.clone()));
                 }
             }

@@ -111,6 +111,9 @@ impl World {
             let what = format!("a write of {} {}", call.resource.plural, call.name);
             self.may_change(way, &mut self.truth(), &what);
         }
+        if call.resource.plural == "leases" {
+            self.leader_may_be_new();
+        }
         self.look();
     }
 
@@ -261,6 +264,19 @@ impl World {
         for object in self.server.all("pools") {
             pool_unrest(&read(&object), &machines, &mut unrest);
         }
+        unrest.extend(self.books());
+        unrest
+    }
+
+    /// Where what is billed, what is recorded and what is settled do not agree.
+    pub(crate) fn books(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let machines: Vec<Machine> = self
+            .server
+            .all("machines")
+            .iter()
+            .map(|object| read(object))
+            .collect();
         let accounts = self.accounts_in_use();
         let truth = self.truth();
         let billed: Vec<&Rented> = truth.billed(&accounts).collect();
@@ -271,7 +287,7 @@ impl World {
         }
         slots.retain(|_, ids| ids.len() > 1);
         if !slots.is_empty() {
-            unrest.push(format!("twice for one slot: {slots:?}"));
+            wrong.push(format!("twice for one slot: {slots:?}"));
         }
         let billed: BTreeSet<&str> = billed.iter().map(|machine| machine.id.as_str()).collect();
         let recorded: BTreeSet<&str> = machines
@@ -280,19 +296,19 @@ impl World {
             .filter(|id| !id.is_empty())
             .collect();
         if billed != recorded {
-            unrest.push(format!("billed are {billed:?}, recorded {recorded:?}"));
+            wrong.push(format!("billed are {billed:?}, recorded {recorded:?}"));
         }
         for provider in self.server.all("providers") {
             let name = text(&provider, "/metadata/name");
             let sum = truth.sum(|settled| settled.provider == name);
             let written = text(&provider, "/status/cost/settled");
             if !is_same(written, sum) {
-                unrest.push(format!(
+                wrong.push(format!(
                     "{name} has settled {written} USD, its machines cost {sum}"
                 ));
             }
         }
-        unrest
+        wrong
     }
 
     /// The accounts whose credentials the Providers have; orphans at another account are found when its
@@ -311,6 +327,13 @@ impl World {
             .billed(&all)
             .map(|machine| format!("{} is an orphan", machine.id));
         orphans.collect()
+    }
+
+    /// Providers that were deleted and are still there.
+    pub(crate) fn providers_left(&self) -> Vec<String> {
+        let providers = self.server.all("providers");
+        let names = providers.iter().map(|provider| text(provider, "/metadata/name"));
+        names.map(|name| format!("Provider {name} is left")).collect()
     }
 
     /// What is left of the Pools and their machines, and of resources at these accounts. What machines
