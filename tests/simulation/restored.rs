@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::{Value, json};
 use skyward_api::{
     Provider,
-    condition::{RESTORE_DETECTED, find},
+    condition::{RESTORE_DETECTED, find, reason},
     labels,
     provider::{AfterRestore, ProviderStatus},
 };
@@ -81,7 +81,8 @@ impl World {
         restored.forgotten.retain(|(account, id)| {
             let (provider, _) = account.split_once('-').unwrap_or_default();
             let conditions = self.status_of(provider).conditions;
-            let is_told = find(&conditions, RESTORE_DETECTED).is_some_and(|told| told.status != "False");
+            let is_told = find(&conditions, RESTORE_DETECTED)
+                .is_some_and(|told| told.status == "True" || told.reason == reason::RESTORE_SUSPECTED);
             let machine = clouds[account].rented.iter().find(|machine| machine.id == *id);
             let was_counted = machine.is_some_and(|machine| was_counted(&pools, &machine.mark));
             is_told || !was_counted
