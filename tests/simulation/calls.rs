@@ -256,7 +256,9 @@ where
         let (way, service) = (way.clone(), service.clone());
         async move {
             let call = Call::read(request.method(), request.uri(), request.headers());
-            let turn = way.turn(call.as_ref().map(words).unwrap_or_default(), To::Api).await;
+            let turn = way
+                .turn(call.as_ref().map(words).unwrap_or_default(), To::Api)
+                .await;
             *way.coming.lock() = Some(turn);
             service.oneshot(request).await.map_err(Into::<BoxError>::into)
         }

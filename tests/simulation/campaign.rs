@@ -79,7 +79,12 @@ fn count_panics() {
 }
 
 /// Tells the histories of these numbers on every core, until enough have failed or the time is over.
-fn tell(numbers: Range<u64>, enough: usize, time: Option<Duration>, run: impl Fn(u64) -> Play + Sync) -> Outcome {
+fn tell(
+    numbers: Range<u64>,
+    enough: usize,
+    time: Option<Duration>,
+    run: impl Fn(u64) -> Play + Sync,
+) -> Outcome {
     count_panics();
     let until = time.map(|time| Instant::now() + time);
     let (next, failed, told) = (
@@ -213,7 +218,12 @@ fn whatever_happens_nothing_leaks_and_nothing_is_doubled() {
     println!("{}", failure.story.join("\n"));
     for failure in &outcome.failures {
         let kept = keep(failure);
-        println!("seed {}: {}; kept in {}", failure.number, failure.what, kept.display());
+        println!(
+            "seed {}: {}; kept in {}",
+            failure.number,
+            failure.what,
+            kept.display()
+        );
         println!(
             "    again: SKYWARD_HISTORY={} cargo test --workspace --lib whatever_happens_nothing_leaks_and -- --nocapture",
             failure.number

@@ -89,7 +89,12 @@ fn undisturbed(play: &mut Play) {
             play.turbulence(steps);
         },
         |play| {
-            let shortages = [Shortage::Stock, Shortage::Room, Shortage::Credentials, Shortage::Money];
+            let shortages = [
+                Shortage::Stock,
+                Shortage::Room,
+                Shortage::Credentials,
+                Shortage::Money,
+            ];
             let shortages = [None, None].into_iter().chain(shortages.map(Some));
             let all: Vec<_> = shortages.collect();
             if let Some(of) = one_of(&mut play.random, &all) {

@@ -10,14 +10,16 @@
 //! in an order that the seed decides, and with what befalls each of them. A seed tells nearly the same history
 //! each time: the order in which a process polls its tasks is not the seed's.
 //!
-//! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, and
+//! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, [`calm`]
 //! when all is calm again; [`shortages`] both for what cannot be had, and [`restored`] for an API server that
 //! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed, and
-//! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose, which must be found.
+//! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose,
+//! which must be found.
 
 #![cfg(test)]
 
 mod calls;
+mod calm;
 mod campaign;
 mod canary;
 mod client;

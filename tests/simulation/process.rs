@@ -106,7 +106,9 @@ impl Process {
                     return Stop::Died;
                 }
                 if let Some(main) = main.as_mut().filter(|main| main.is_finished()) {
-                    let ended = main.await.unwrap_or_else(|error| Err(Error::Ended(error.to_string())));
+                    let ended = main
+                        .await
+                        .unwrap_or_else(|error| Err(Error::Ended(error.to_string())));
                     return Stop::Ended(ended);
                 }
                 if Instant::now() >= end {

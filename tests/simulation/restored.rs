@@ -43,10 +43,11 @@ impl World {
         let Some(restored) = &truth.restored else { return };
         let provider = account.split_once('-').map_or(account, |(provider, _)| provider);
         let status = self.status_of(provider);
-        let decided = status.after_restore.as_ref().and_then(|decision| decision.about(id));
-        let is_forgotten = restored
-            .forgotten
-            .contains(&(account.to_owned(), id.to_owned()));
+        let decided = status
+            .after_restore
+            .as_ref()
+            .and_then(|decision| decision.about(id));
+        let is_forgotten = restored.forgotten.contains(&(account.to_owned(), id.to_owned()));
         let mut machines = truth.clouds[account].rented.iter();
         let is_over =
             machines.any(|machine| machine.id == id && machine.exists(now()) && !machine.answers(now()));
@@ -69,11 +70,15 @@ impl World {
     /// not covered (docs/decisions/0011-restored-clusters.md).
     pub(crate) fn leader_may_be_new(&self) {
         let lease = self.server.get("leases", OPERATOR, "skyward-controller");
-        let epoch = lease.and_then(|lease| lease["spec"]["leaseTransitions"].as_u64()).unwrap_or(0);
+        let epoch = lease
+            .and_then(|lease| lease["spec"]["leaseTransitions"].as_u64())
+            .unwrap_or(0);
         let pools = self.server.all("pools");
         let mut truth = self.truth();
         let truth = &mut *truth;
-        let Some(restored) = &mut truth.restored else { return };
+        let Some(restored) = &mut truth.restored else {
+            return;
+        };
         if std::mem::replace(&mut restored.epoch, epoch) == epoch {
             return;
         }
@@ -127,7 +132,10 @@ impl Play {
         server.restore(&backup);
         let pools = server.all("pools");
         let records = server.all("machines");
-        let recorded: BTreeSet<&str> = records.iter().map(|record| text(record, "/metadata/uid")).collect();
+        let recorded: BTreeSet<&str> = records
+            .iter()
+            .map(|record| text(record, "/metadata/uid"))
+            .collect();
         let mut forgotten = BTreeSet::new();
         let mut torn = Vec::new();
         for (account, cloud) in &truth.clouds {
@@ -176,7 +184,10 @@ impl Play {
     pub(crate) fn stop_adopted(&mut self) {
         let now = now();
         let records = self.world.server.all("machines");
-        let recorded: BTreeSet<&str> = records.iter().map(|record| text(record, "/metadata/uid")).collect();
+        let recorded: BTreeSet<&str> = records
+            .iter()
+            .map(|record| text(record, "/metadata/uid"))
+            .collect();
         let mut truth = self.world.truth();
         for cloud in truth.clouds.values_mut() {
             for at in 0..cloud.rented.len() {

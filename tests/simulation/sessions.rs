@@ -130,7 +130,10 @@ impl Shared {
             return;
         }
         truth.rule(recorded.is_empty() || recorded == shown, || {
-            format!("{} shows another host key than the one on record, and is trusted", machine.name)
+            format!(
+                "{} shows another host key than the one on record, and is trusted",
+                machine.name
+            )
         });
         let Some(there) = truth.answering(&machine.name) else {
             return;

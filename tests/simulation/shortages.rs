@@ -89,7 +89,10 @@ fn wrong(pool: &Pool, machines: &[Machine], of: Shortage) -> Option<String> {
     let conditions = pool.status.clone().unwrap_or_default().conditions;
     let why = |type_| find(&conditions, type_).map_or("", |condition| condition.reason.as_str());
     let (ready, stalled) = (why(READY), why(STALLED));
-    let records = machines.iter().filter(|machine| machine.spec.pool_uid == uid).count();
+    let records = machines
+        .iter()
+        .filter(|machine| machine.spec.pool_uid == uid)
+        .count();
     let wanted = pool.spec.nodes.desired as usize;
     let short = records < wanted;
     // Another Provider may be usable, but not at the place of connected machines.
@@ -111,5 +114,7 @@ fn wrong(pool: &Pool, machines: &[Machine], of: Shortage) -> Option<String> {
         Shortage::Money => wanted == 0 || (records == 0 && stalled == reason::BUDGET_SPENT),
     };
     let name = pool.name_any();
-    (!good).then(|| format!("{name} has {records} of {wanted} machines; it says Ready: {ready}, Stalled: {stalled}"))
+    (!good).then(|| {
+        format!("{name} has {records} of {wanted} machines; it says Ready: {ready}, Stalled: {stalled}")
+    })
 }
