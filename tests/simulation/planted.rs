@@ -103,12 +103,15 @@ pub(crate) fn cloud(fault: Option<Fault>, inner: Arc<dyn Provider>) -> Arc<dyn P
     }
 }
 
+/// A list, and when it was asked for.
+type List = (Moment, Vec<ProviderMachine>);
+
 struct Misused {
     inner: Arc<dyn Provider>,
     fault: Fault,
     tries: AtomicU64,
-    /// By regions, when they were asked for.
-    lists: Mutex<BTreeMap<Vec<String>, (Moment, Vec<ProviderMachine>)>>,
+    /// By regions.
+    lists: Mutex<BTreeMap<Vec<String>, List>>,
 }
 
 impl Misused {
