@@ -6,14 +6,15 @@
 #   make soak MINUTES=480          for a night
 #   make soak SEED=123 ROUNDS=1    one round again, with the seed that failed
 #   make soak ONLY=chaos           chaos alone: round after round of it, and its figures
+#   make soak ONLY=simulation      histories of the simulation alone; needs no cluster
 #
-# Each round runs the simulations and properties (the seed chooses their histories: 50,000
-# of Pools and clouds in each round, so that twenty are a million; CASES says how many each
-# property tries) and the stories of the cluster in which something is killed (the seed
-# chooses the moments), and a round of chaos (tests/e2e/chaos, the seed chooses what happens;
-# CHAOS_TIMES=2 makes it twice as much, CHAOS_CLOCK=1 lets it step this machine's clock); every
-# fifth round runs all stories. Called by hack/test.sh, which brings the cluster; the tests read
-# SKYWARD_SEED. One history again: the line that its test prints, or SKYWARD_HISTORY=<seed>.
+# Each round runs the simulation and properties (the seed chooses their histories: 2,000 of the
+# simulation in each round; CASES says how many each property tries) and the stories of the cluster
+# in which something is killed (the seed chooses the moments), and a round of chaos
+# (tests/e2e/chaos, the seed chooses what happens; CHAOS_TIMES=2 makes it twice as much,
+# CHAOS_CLOCK=1 lets it step this machine's clock); every fifth round runs all stories. Called by
+# hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED. One history again: the line
+# that its test prints, or SKYWARD_HISTORY=<seed>.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$SKYWARD_ROOT"
@@ -23,7 +24,7 @@ ROUNDS=${ROUNDS:-1000000}
 first=${SEED:-$(($(date +%s) % 10000000))}
 until=$((SECONDS + 60 * MINUTES))
 round=0
-case ${ONLY:-} in '' | chaos) ;; *) die "ONLY is '$ONLY'; make soak knows ONLY=chaos" ;; esac
+case ${ONLY:-} in '' | chaos | simulation) ;; *) die "ONLY is '$ONLY'; make soak knows ONLY=chaos and ONLY=simulation" ;; esac
 
 # part WHAT COMMAND...
 part() {
@@ -45,11 +46,17 @@ if [ "${ONLY:-}" = chaos ]; then
   exec cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
 fi
 
+# As many histories as the time gives; their number is shown.
+if [ "${ONLY:-}" = simulation ]; then
+  export SKYWARD_SEED=$first SKYWARD_MINUTES=$MINUTES
+  exec cargo test --locked --workspace --lib -- --nocapture whatever_happens_nothing_leaks_and_nothing_is_doubled
+fi
+
 while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   seed=$((first + round))
   round=$((round + 1))
   say "##### round $round, seed $seed ($(elapsed $((until > SECONDS ? until - SECONDS : 0))) to go)"
-  part "simulations and properties" cargo test --locked --workspace --lib
+  part "simulation and properties" cargo test --locked --workspace --lib
   part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash::
   part "chaos" cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
   ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-8}"

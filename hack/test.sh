@@ -366,9 +366,13 @@ case $WHAT in
     ;;
   e2e) on_the_cluster ;;
   soak)
-    stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
-    a_cluster
-    stage soak images 0 "campaign" hack/soak.sh
+    if [ "${ONLY:-}" = simulation ]; then
+      stage soak tools 0 "campaign" hack/soak.sh
+    else
+      stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
+      a_cluster
+      stage soak images 0 "campaign" hack/soak.sh
+    fi
     ;;
   upgrade)
     stage before tools 0 "the release before" release_before

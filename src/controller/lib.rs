@@ -38,6 +38,4 @@ mod reconcile;
 pub mod references;
 pub mod restore;
 pub mod runtime;
-#[cfg(test)]
-mod simulation;
 pub mod task;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 /// Folders whose folders are counted one by one.
 const PARENTS: [&str; 2] = ["src", "src/providers"];
 /// What only tests compile: folders, and files beside code.
-const TESTS: [&str; 4] = ["tests", "fixtures", "simulation", "testing"];
+const TESTS: [&str; 3] = ["tests", "fixtures", "testing"];
 
 /// Lines of each folder of [`PARENTS`], with all folders in it.
 pub(crate) fn by_folder(root: &Path) -> Result<BTreeMap<String, usize>> {

@@ -26,8 +26,8 @@ impl State {
                 read().ok_or_else(|| refusal::bad_request("continue key is not valid"))?
             }
         };
-        let objects = self.at(version).ok_or_else(|| refusal::expired(OLD_PAGE))?;
-        let is_in = |id: &Id| id.resource == call.resource && id.is_in(&call.namespace);
+        let objects = self.at(version, call.resource).ok_or_else(|| refusal::expired(OLD_PAGE))?;
+        let is_in = |id: &Id| id.is_in(&call.namespace);
         let rest: Vec<(Id, Arc<Value>)> = objects
             .into_iter()
             .filter(|(id, object)| is_in(id) && call.query.selects(object))
@@ -93,16 +93,20 @@ impl Query {
                 },
             },
         });
-        let meta = &object["metadata"];
         labels_fit
-            && terms(self.fields.as_ref()).all(|term| match term.split_once('=') {
-                Some((field, value)) => {
-                    let name = field.strip_prefix("metadata.").unwrap_or(field);
-                    meta[name].as_str() == Some(value.trim_start_matches('='))
-                }
-                None => false,
+            && terms(self.fields.as_ref()).all(|term| match term.split_once("!=") {
+                Some((field, value)) => field_of(object, field) != value,
+                None => term
+                    .split_once('=')
+                    .is_some_and(|(field, value)| field_of(object, field) == value.trim_start_matches('=')),
             })
     }
+}
+
+/// A field that is selected by; `""` where the object has none.
+fn field_of<'a>(object: &'a Value, field: &str) -> &'a str {
+    let found = field.split('.').try_fold(object, |object, name| object.get(name));
+    found.and_then(Value::as_str).unwrap_or_default()
 }
 
 fn terms(selector: Option<&String>) -> impl Iterator<Item = &str> {

@@ -69,7 +69,7 @@ pub(crate) struct Query {
 
 impl Call {
     /// Reads a request; `None` = no such path.
-    pub(crate) fn read(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Self> {
+    pub fn read(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Self> {
         let mut parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
         let group = match *parts.first()? {
             "api" => "",

@@ -153,8 +153,7 @@ impl ApiServer {
     pub fn all(&self, plural: &str) -> Vec<Arc<Value>> {
         let resource = Self::call(Verb::List, plural, "", "").resource;
         let state = self.state.lock();
-        let of_it = state.objects.iter().filter(|(id, _)| id.resource == resource);
-        of_it.map(|(_, object)| object.clone()).collect()
+        state.of(resource).map(|(_, object)| object.clone()).collect()
     }
 
     /// The newest version.
@@ -316,15 +315,33 @@ impl State {
         object
     }
 
-    /// The objects as they were at a version; `None` = that is forgotten.
-    pub(crate) fn at(&self, version: u64) -> Option<BTreeMap<Id, Arc<Value>>> {
+    /// The objects of a resource.
+    pub(crate) fn of(&self, resource: &'static Resource) -> impl Iterator<Item = (&Id, &Arc<Value>)> {
+        let first = Id {
+            resource,
+            key: String::new(),
+        };
+        let of_it = move |(id, _): &(&Id, &Arc<Value>)| id.resource.plural == resource.plural;
+        self.objects.range(first..).take_while(of_it)
+    }
+
+    /// The objects of a resource as they were at a version; `None` = that is forgotten.
+    pub(crate) fn at(
+        &self,
+        version: u64,
+        resource: &'static Resource,
+    ) -> Option<BTreeMap<Id, Arc<Value>>> {
         if version < self.compacted {
             return None;
         }
-        let mut objects = self.objects.clone();
+        let mut objects: BTreeMap<Id, Arc<Value>> = self
+            .of(resource)
+            .map(|(id, object)| (id.clone(), object.clone()))
+            .collect();
         let mut undone = BTreeSet::new();
-        for change in self.history.iter().filter(|change| change.version > version) {
-            if undone.insert(&change.id) {
+        let since = self.history.partition_point(|change| change.version <= version);
+        for change in &self.history[since..] {
+            if change.id.resource.plural == resource.plural && undone.insert(&change.id) {
                 match &change.before {
                     Some(before) => objects.insert(change.id.clone(), before.clone()),
                     None => objects.remove(&change.id),

@@ -14,6 +14,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use kube::client::Body;
 use parking_lot::Mutex;
 use rand::Rng;
 use skyward_apisim::{Call, Fate, Network, Verb};
@@ -21,9 +22,10 @@ use tokio::{
     sync::{Notify, oneshot},
     time::sleep,
 };
+use tower::{BoxError, Service, ServiceExt};
 
 use crate::{
-    time::{Moment, SECOND, lasting},
+    time::{MINUTE, Moment, SECOND, lasting},
     world::{World, one_of, percent},
 };
 
@@ -45,6 +47,8 @@ pub(crate) enum Luck {
     DiesBefore,
     /// The process dies when the call had its effect.
     DiesAfter,
+    /// The process stands still for so long just before the call, and then goes on with it.
+    StandsStill(Moment),
 }
 
 /// Where the calls go.
@@ -54,6 +58,20 @@ pub(crate) enum To {
     Cloud,
 }
 
+/// What became of the calls that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// No call waits.
+    Nothing,
+    /// A call has its turn.
+    Given,
+    /// The process stands still for so long.
+    StandsStill(Moment),
+}
+
+/// A call that waits: it is told its full name and its luck.
+type Turn = oneshot::Sender<(String, Luck)>;
+
 /// The way of a process to the world.
 pub(crate) struct Way {
     pub(crate) world: Arc<World>,
@@ -61,12 +79,16 @@ pub(crate) struct Way {
     pub(crate) process: u32,
     /// The process' identity in the election.
     pub(crate) identity: String,
-    waiting: Mutex<BTreeMap<(u64, String), oneshot::Sender<String>>>,
+    waiting: Mutex<BTreeMap<(u64, String), (Turn, To)>>,
+    /// The call before which the process stands still.
+    halted: Mutex<Option<(Turn, String)>>,
     counts: Mutex<BTreeMap<String, u32>>,
     /// Notified when a call begins to wait, or the process dies.
     pub(crate) stirs: Notify,
     dead: AtomicBool,
-    /// The name and the luck of the call of the API server that is being served.
+    /// The name and the luck of the call of the API server whose turn it is, until it is on its way.
+    coming: Mutex<Option<(String, Luck)>>,
+    /// The same of the call that is being served.
     served: Mutex<Option<(String, Luck)>>,
 }
 
@@ -77,9 +99,11 @@ impl Way {
             process,
             identity,
             waiting: Mutex::default(),
+            halted: Mutex::default(),
             counts: Mutex::default(),
             stirs: Notify::new(),
             dead: AtomicBool::new(false),
+            coming: Mutex::default(),
             served: Mutex::default(),
         })
     }
@@ -95,45 +119,67 @@ impl Way {
         self.stirs.notify_one();
     }
 
-    /// Gives the next call its turn; false if none waits.
-    pub(crate) fn next(&self) -> bool {
+    /// Gives the next call its turn.
+    pub(crate) fn next(&self) -> Next {
         loop {
-            let Some(((_, name), turn)) = self.waiting.lock().pop_first() else {
-                return false;
+            let Some(((_, name), (turn, to))) = self.waiting.lock().pop_first() else {
+                return Next::Nothing;
             };
             // Who waits may have given up.
-            if turn.send(name).is_ok() {
-                return true;
+            if turn.is_closed() {
+                continue;
             }
+            let luck = self.luck(&name, to);
+            if let Luck::StandsStill(time) = luck {
+                let words = format!("process {} stands still before {name}", self.process);
+                self.world.truth().tell(words);
+                *self.halted.lock() = Some((turn, name));
+                return Next::StandsStill(time);
+            }
+            if turn.send((name, luck)).is_ok() {
+                return Next::Given;
+            }
+        }
+    }
+
+    /// The process goes on where it stood still: the call comes before anything that could notice.
+    pub(crate) fn goes_on(&self) {
+        if let Some((turn, name)) = self.halted.lock().take() {
+            self.world
+                .truth()
+                .tell(format!("process {} goes on", self.process));
+            let _given_up = turn.send((name, Luck::Good));
         }
     }
 
     /// Waits for the turn of a call; answers with its full name and its luck. Never ends if the process
     /// dies before.
     pub(crate) async fn turn(&self, what: String, to: To) -> (String, Luck) {
-        let number = {
-            let mut counts = self.counts.lock();
-            let count = counts.entry(what.clone()).or_default();
-            *count += 1;
-            *count
-        };
+        let number = self.count(&what);
         let name = format!("{}: {what} #{number}", self.process);
         let place = self.world.chance(&name).random();
         let (turn, comes) = oneshot::channel();
-        self.waiting.lock().insert((place, name), turn);
+        self.waiting.lock().insert((place, name), (turn, to));
         self.stirs.notify_one();
-        let Ok(name) = comes.await else {
+        let Ok((name, luck)) = comes.await else {
             return std::future::pending().await;
         };
         if self.is_dead() {
             return std::future::pending().await;
         }
-        let luck = self.luck(&name, to);
         if luck == Luck::DiesBefore {
             self.die();
             return std::future::pending().await;
         }
         (name, luck)
+    }
+
+    /// How many of that kind there were.
+    fn count(&self, what: &str) -> u32 {
+        let mut counts = self.counts.lock();
+        let count = counts.entry(what.to_owned()).or_default();
+        *count += 1;
+        *count
     }
 
     /// What befalls the call.
@@ -153,6 +199,10 @@ impl Way {
         let mut random = self.world.chance(&format!("luck of {name}"));
         if odds.crash > 0 && random.random_ratio(odds.crash, 10_000) {
             return one_of(&mut random, &[Luck::DiesBefore, Luck::DiesAfter]);
+        }
+        if odds.halt > 0 && random.random_ratio(odds.halt, 10_000) {
+            let time = one_of(&mut random, &[30 * SECOND, 2 * MINUTE, 5 * MINUTE]);
+            return Luck::StandsStill(time);
         }
         let faults = match to {
             To::Api => odds.api,
@@ -189,6 +239,32 @@ impl Way {
     }
 }
 
+/// A service whose requests wait for their turn before anything of it sees them: a process that stands still
+/// between its decision and its request does so before the fence, which is asked right before a request goes.
+pub(crate) fn in_turn<S, B>(
+    way: Arc<Way>,
+    service: S,
+) -> impl Service<http::Request<Body>, Response = http::Response<B>, Error = BoxError, Future: Send> + Clone + Send
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Send + 'static,
+{
+    tower::service_fn(move |request: http::Request<Body>| {
+        let (way, service) = (way.clone(), service.clone());
+        async move {
+            let call = Call::read(request.method(), request.uri(), request.headers());
+            let turn = way
+                .turn(call.as_ref().map(words).unwrap_or_default(), To::Api)
+                .await;
+            *way.coming.lock() = Some(turn);
+            service.oneshot(request).await.map_err(Into::<BoxError>::into)
+        }
+    })
+}
+
 /// The network between a process and the API server.
 pub(crate) struct Net(pub(crate) Arc<Way>);
 
@@ -208,26 +284,24 @@ fn words(call: &Call) -> String {
 }
 
 impl Network for Net {
-    fn before(&self, call: &Call) -> BoxFuture<'static, Fate> {
-        let (way, what) = (self.0.clone(), words(call));
-        async move {
-            let (name, luck) = way.turn(what, To::Api).await;
-            match luck {
-                Luck::LostBefore => {
-                    way.world.truth().tell(format!("{name} is lost"));
-                    Fate::Lost
-                }
-                Luck::Refused(which) => {
-                    way.world.truth().tell(format!("{name} is refused"));
-                    Fate::Refused([429, 500, 503][usize::from(which) % 3])
-                }
-                _ => {
-                    *way.served.lock() = Some((name, luck));
-                    Fate::Arrives
-                }
+    fn before(&self, _: &Call) -> BoxFuture<'static, Fate> {
+        let way = &self.0;
+        let (name, luck) = way.coming.lock().take().unwrap_or_default();
+        let fate = match luck {
+            Luck::LostBefore => {
+                way.world.truth().tell(format!("{name} is lost"));
+                Fate::Lost
             }
-        }
-        .boxed()
+            Luck::Refused(which) => {
+                way.world.truth().tell(format!("{name} is refused"));
+                Fate::Refused([429, 500, 503][usize::from(which) % 3])
+            }
+            _ => {
+                *way.served.lock() = Some((name, luck));
+                Fate::Arrives
+            }
+        };
+        std::future::ready(fate).boxed()
     }
 
     fn after(&self, call: &Call, code: u16) -> BoxFuture<'static, Fate> {
@@ -256,12 +330,7 @@ impl Network for Net {
             if calm || stale == 0 {
                 return;
             }
-            let number = {
-                let mut counts = way.counts.lock();
-                let count = counts.entry(what.clone()).or_default();
-                *count += 1;
-                *count
-            };
+            let number = way.count(&what);
             let mut random = way.world.chance(&format!("{what} #{number}"));
             if percent(&mut random, stale) {
                 let lag = random.random_range(0..5 * SECOND);
@@ -280,7 +349,9 @@ impl Luck {
             Self::LostAfter => ", and the answer is lost".into(),
             Self::Late(by) => format!(", and the answer is {by} ms late"),
             Self::DiesAfter => ", and the process dies".into(),
-            Self::Refused(_) | Self::LostBefore | Self::DiesBefore => format!("{self:?}"),
+            Self::Refused(_) | Self::LostBefore | Self::DiesBefore | Self::StandsStill(_) => {
+                format!("{self:?}")
+            }
         }
     }
 }

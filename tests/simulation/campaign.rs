@@ -1,96 +1,43 @@
-//! Histories with one fault at each call, and histories from seeds.
+//! Runs histories on every core: with one fault at each call, from seeds, and of an operator with a bug.
 //!
-//! A failure prints its whole story. `SKYWARD_HISTORIES` and `SKYWARD_FIRST` choose how many seeds are tried
-//! and from which on; `SKYWARD_HISTORY=<seed>` tells one of them. A seed fixes the world, its users and the
-//! luck of each call. Where the controller itself lets chance decide (which of two branches that are ready
-//! runs first, jitter after a failure), a seed may tell another history when it is told again.
+//! A failure prints its whole story, and is kept as a file of the log folder (`SKYWARD_LOG_DIR`).
+//! `SKYWARD_HISTORIES` and `SKYWARD_FIRST` choose how many seeds are tried and from which on, `SKYWARD_MINUTES`
+//! for how long; `SKYWARD_SEED` names a round of `make soak`. `SKYWARD_HISTORY=<seed>` tells one history. A seed
+//! fixes the world, its users, the luck of each call, and pauses after failures; it does not fix in which order
+//! a process polls its tasks, so a history that failed may need some tries until it fails again.
 
 use std::{
     cell::Cell,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    path::PathBuf,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use rand::Rng;
 
 use crate::{
     calls::Luck,
+    histories::{calm, former_account, history, with_fault},
     kinds::ALL,
+    planted,
     play::Play,
-    time::{HOUR, SECOND},
-    world::{Odds, TEAM, World, one_of},
+    time::MINUTE,
 };
 
 /// Histories of an ordinary run.
-const HISTORIES: u64 = 100;
-/// Until each sweep has seen everything twice.
-const ALL_SWEEPS: i64 = 1_400 * SECOND;
+const HISTORIES: u64 = 10_000;
+/// Histories of a round of `make soak`.
+const IN_A_ROUND: u64 = 2_000;
+/// Seeds within which each planted fault is found.
+const UNTIL_FOUND: u64 = 3_000;
+/// Most failures that are looked for.
+const TOLD: usize = 5;
 
 thread_local! {
     /// Panics of this thread: the controller survives its own, and a history must not have any.
     static PANICS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A Pool of two at a cloud of that kind gets its machines and gives them back; all that goes wrong is
-/// this fault, at the call of that number.
-fn calm(kind: usize, fault: Option<(u64, Luck)>) -> Play {
-    let mut play = Play::new(0, |_| Odds::default());
-    play.world.truth().fault = fault;
-    play.world.add_provider("a", ALL[kind]);
-    play.world.truth().add_stranger("a-1");
-    play.add_pool("x", &["a"], 2);
-    play.settle(0, HOUR / 2, World::unrest);
-    if play.is_broken() {
-        return play;
-    }
-    play.delete_all("pools", TEAM);
-    let accounts = play.world.accounts_in_use();
-    play.settle(0, HOUR, |world| world.remains(&accounts));
-    play.world.meter_agrees();
-    play
-}
-
-/// The history of a seed.
-fn history(seed: u64) -> Play {
-    let mut play = Play::new(seed, Play::some_odds);
-    let kind = ALL[play.random.random_range(0..ALL.len())];
-    play.world.add_provider("a", kind);
-    let mut providers = vec!["a"];
-    if play.random.random_ratio(1, 4) {
-        let kind = ALL[play.random.random_range(0..ALL.len())];
-        play.world.add_provider("b", kind);
-        providers.push("b");
-    }
-    play.world.truth().add_stranger("a-1");
-    let pools = one_of(&mut play.random, &["x", "x", "xy"]).chars();
-    for pool in pools {
-        let desired = play.random.random_range(1..3);
-        play.add_pool(&pool.to_string(), &providers, desired);
-    }
-    let steps = play.random.random_range(5..20);
-    play.turbulence(steps);
-    if play.is_broken() {
-        return play;
-    }
-    play.put_right();
-    play.settle(0, 4 * HOUR, World::unrest);
-    if play.is_broken() {
-        return play;
-    }
-    play.delete_all("pools", TEAM);
-    play.turbulence(3);
-    play.put_right();
-    play.settle(0, 2 * HOUR, |world| world.remains(&world.accounts_in_use()));
-    if play.is_broken() {
-        return play;
-    }
-    // Orphans at former accounts are found there.
-    play.other_accounts();
-    play.settle(0, 2 * ALL_SWEEPS, World::orphans);
-    play.world.meter_agrees();
-    play
 }
 
 /// A history that broke a rule.
@@ -98,6 +45,12 @@ struct Failure {
     number: u64,
     what: String,
     story: Vec<String>,
+}
+
+/// What came of many histories.
+struct Outcome {
+    told: u64,
+    failures: Vec<Failure>,
 }
 
 /// The first rule that a history breaks, and what happened in it.
@@ -125,20 +78,31 @@ fn count_panics() {
     });
 }
 
-/// Runs the histories of these numbers on every core, until one fails.
-fn first_failure(numbers: Range<u64>, run: impl Fn(u64) -> Play + Sync) -> Option<Failure> {
+/// Tells the histories of these numbers on every core, until enough have failed or the time is over.
+fn tell(
+    numbers: Range<u64>,
+    enough: usize,
+    time: Option<Duration>,
+    run: impl Fn(u64) -> Play + Sync,
+) -> Outcome {
     count_panics();
-    let (next, enough) = (AtomicU64::new(numbers.start), AtomicBool::new(false));
-    let failed = Mutex::new(None);
+    let until = time.map(|time| Instant::now() + time);
+    let (next, failed, told) = (
+        AtomicU64::new(numbers.start),
+        AtomicUsize::new(0),
+        AtomicU64::new(0),
+    );
+    let failures = Mutex::new(Vec::new());
     let work = || {
-        while !enough.load(Ordering::Relaxed) {
+        while failed.load(Ordering::Relaxed) < enough && until.is_none_or(|until| Instant::now() < until) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= numbers.end {
                 return;
             }
+            told.fetch_add(1, Ordering::Relaxed);
             if let (Some(what), story) = judge(|| run(number)) {
-                enough.store(true, Ordering::Relaxed);
-                *failed.lock() = Some(Failure { number, what, story });
+                failed.fetch_add(1, Ordering::Relaxed);
+                failures.lock().push(Failure { number, what, story });
             }
         }
     };
@@ -148,7 +112,29 @@ fn first_failure(numbers: Range<u64>, run: impl Fn(u64) -> Play + Sync) -> Optio
             scope.spawn(work);
         }
     });
-    failed.into_inner()
+    Outcome {
+        told: told.into_inner(),
+        failures: failures.into_inner(),
+    }
+}
+
+fn first_failure(numbers: Range<u64>, run: impl Fn(u64) -> Play + Sync) -> Option<Failure> {
+    tell(numbers, 1, None, run).failures.pop()
+}
+
+/// Keeps the story of a seed that failed; answers where.
+fn keep(failure: &Failure) -> PathBuf {
+    let folder = std::env::var_os("SKYWARD_LOG_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let path = folder.join(format!("simulation-seed-{}.txt", failure.number));
+    let story = format!(
+        "seed {}: {}\n{}\n",
+        failure.number,
+        failure.what,
+        failure.story.join("\n")
+    );
+    // A folder that cannot be written hides no failure: it is printed, too.
+    let _kept = std::fs::write(&path, story);
+    path
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -176,7 +162,13 @@ fn one_at_each_call(luck: Luck) {
                 failure.what
             );
         }
+        println!("{}: {luck:?} at each of {calls} calls", named.name());
     }
+}
+
+#[test]
+fn a_process_may_die_before_any_of_its_calls() {
+    one_at_each_call(Luck::DiesBefore);
 }
 
 #[test]
@@ -190,6 +182,17 @@ fn the_answer_of_any_call_may_be_lost() {
 }
 
 #[test]
+fn a_process_may_stand_still_before_any_of_its_calls_while_another_one_leads() {
+    one_at_each_call(Luck::StandsStill(3 * MINUTE));
+}
+
+#[test]
+fn a_key_at_a_former_account_is_returned_when_its_credentials_come_back() {
+    let (broken, story) = judge(former_account);
+    assert_eq!(broken, None, "{}", story.join("\n"));
+}
+
+#[test]
 fn whatever_happens_nothing_leaks_and_nothing_is_doubled() {
     if let Some(seed) = number("SKYWARD_HISTORY") {
         let (broken, story) = judge(|| history(seed));
@@ -197,10 +200,53 @@ fn whatever_happens_nothing_leaks_and_nothing_is_doubled() {
         assert_eq!(broken, None);
         return;
     }
-    let first = number("SKYWARD_FIRST").unwrap_or(0);
-    let histories = number("SKYWARD_HISTORIES").unwrap_or(HISTORIES);
-    if let Some(failure) = first_failure(first..first + histories, history) {
-        let story = failure.story.join("\n");
-        panic!("{story}\nseed {}: {}", failure.number, failure.what);
+    let minutes = number("SKYWARD_MINUTES");
+    let round = number("SKYWARD_SEED").map(|round| HISTORIES + round * IN_A_ROUND);
+    let first = number("SKYWARD_FIRST").or(round).unwrap_or(0);
+    let count = match (minutes, round) {
+        (Some(_), _) => u64::MAX - first,
+        (None, Some(_)) => IN_A_ROUND,
+        (None, None) => HISTORIES,
+    };
+    let count = number("SKYWARD_HISTORIES").unwrap_or(count);
+    let time = minutes.map(|minutes| Duration::from_secs(60 * minutes));
+    let outcome = tell(first..first + count, TOLD, time, history);
+    println!("{} histories were told, from seed {first} on", outcome.told);
+    let Some(failure) = outcome.failures.first() else {
+        return;
+    };
+    println!("{}", failure.story.join("\n"));
+    for failure in &outcome.failures {
+        let kept = keep(failure);
+        println!(
+            "seed {}: {}; kept in {}",
+            failure.number,
+            failure.what,
+            kept.display()
+        );
+        println!(
+            "    again: SKYWARD_HISTORY={} cargo test --workspace --lib whatever_happens_nothing_leaks_and -- --nocapture",
+            failure.number
+        );
     }
+    panic!("{} seeds broke a rule", outcome.failures.len());
+}
+
+#[test]
+fn a_restore_is_noticed_in_many_histories() {
+    let decided = |seed: &u64| history(*seed).world.was_decided();
+    let restores = (0..640).filter(|seed| seed % 16 == 15);
+    assert!(restores.filter(decided).count() > 5);
+}
+
+#[test]
+fn each_planted_fault_is_found() {
+    let mut missed = Vec::new();
+    for fault in planted::ALL {
+        match first_failure(0..UNTIL_FOUND, |seed| with_fault(seed, Some(fault))) {
+            Some(found) => println!("{fault:?}: seed {}: {}", found.number, found.what),
+            None => missed.push(fault),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }

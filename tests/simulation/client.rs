@@ -19,6 +19,7 @@ use crate::{
     calls::{Luck, To, Way},
     cloud::{Cloud, Rented},
     kinds::Kind,
+    planted::Fault,
     time::{Moment, NEVER, SECOND, now},
     world::{Truth, percent},
 };
@@ -237,7 +238,7 @@ impl Call<'_> {
         if !found.mark.is(&machine.mark) {
             return Deletion::Foreign;
         }
-        truth.may_be_ended(&found);
+        client.way.world.may_be_ended(truth, &client.account, &found);
         let takes = SECOND * (1 + Moment::try_from(self.chance % 14).unwrap_or(1));
         client.cloud_mut(truth).end(&found.id, now(), takes);
         truth.tell(format!("the end of {} is ordered", found.id));
@@ -271,7 +272,8 @@ impl Provider for Client {
         const WHAT: &str = "order the machine";
         let machine = MachineRef::of(order);
         let name = &order.mark.machine;
-        if self.kind.capabilities.idempotency == Idempotency::LookUp {
+        let looks = self.way.world.truth().planted != Some(Fault::NotLookedFor);
+        if looks && self.kind.capabilities.idempotency == Idempotency::LookUp {
             let look = |truth: &mut Truth, call: &Call<'_>| Ok(call.look(truth, &machine));
             let found = self.call(&format!("look for {name}"), WHAT, false, look).await?;
             if let Some(found) = found {

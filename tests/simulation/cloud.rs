@@ -46,6 +46,8 @@ pub(crate) struct Rented {
     pub(crate) end_ordered: Moment,
     /// From then on it does not exist and is not billed.
     pub(crate) gone: Moment,
+    /// The host key that its address shows.
+    pub(crate) host_key: String,
     /// The newest epoch that its agent was told, with the proof.
     pub(crate) epoch: (u64, String),
 }
@@ -177,6 +179,7 @@ impl Cloud {
             reclaim: None,
             end_ordered: NEVER,
             gone: NEVER,
+            host_key: format!("ssh-ed25519 {id}"),
             epoch: (0, String::new()),
         });
         id

@@ -149,7 +149,7 @@ impl Play {
             // The credentials of the account where the machines are.
             let provider = self.world.server.get("providers", "", &name);
             let known = provider.map(|provider| text(&provider, "/status/account").to_owned());
-            let known = known.filter(|account| !account.is_empty());
+            let known = known.filter(|account| self.world.truth().clouds.contains_key(account));
             self.give_credentials(&name, &known.unwrap_or_else(|| format!("{name}-1")));
         }
     }
@@ -177,7 +177,7 @@ impl Play {
 
     fn happen_to_a_machine(&mut self) {
         let now = now();
-        let (what, which) = (self.random.random_range(0..4), self.random.random_range(0..1000));
+        let (what, which) = (self.random.random_range(0..5), self.random.random_range(0..1000));
         let mut truth = self.world.truth();
         let mut alive = Vec::new();
         for (account, cloud) in &truth.clouds {
@@ -202,12 +202,11 @@ impl Play {
                 machine.reclaim = Some((now, now + 30 * SECOND));
                 cloud.halt(index, now + 30 * SECOND);
             }
+            3 => machine.host_key = format!("ssh-ed25519 not-{id}"),
             _ => cloud.halt(index, now),
         }
-        truth.tell(format!(
-            "{id}: {}",
-            ["fails", "vanishes", "is taken back", "halts"][what]
-        ));
+        let words = ["fails", "vanishes", "is taken back", "is impersonated", "halts"];
+        truth.tell(format!("{id}: {}", words[what]));
     }
 
     fn want_something_else(&mut self) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use skyward_core::{
     Capabilities, Market, Offer, Usd,
     offer::{Architecture, Availability},
-    provider::{HostKeys, Idempotency, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
 
 use crate::time::{Moment, SECOND};
@@ -33,6 +33,7 @@ const AWS: Kind = Kind {
     capabilities: Capabilities {
         markets: BOTH,
         marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
         idempotency: Idempotency::Token,
         poll_interval: Duration::from_secs(5),
         self_stop: SelfStop::EndsBilling,
@@ -92,6 +93,7 @@ const VERDA: Kind = Kind {
     capabilities: Capabilities {
         markets: BOTH,
         marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
         settle_time: Duration::from_secs(30),
         connected: true,
         boot_script: true,
@@ -108,6 +110,7 @@ const VERDA: Kind = Kind {
 const CONTAINER: Kind = Kind {
     capabilities: Capabilities {
         marking: Marking::Tags,
+        mark_writers: MarkWriters::Namespaces,
         idempotency: Idempotency::Token,
         settle_time: Duration::ZERO,
         poll_interval: Duration::from_secs(2),

@@ -13,13 +13,13 @@ use crate::{
 
 /// How long processes that run side by side run in turn.
 const TURN: Moment = SECOND / 4;
-/// How often calm is looked for.
-const LOOK: Moment = 5 * SECOND;
+/// How often calm is looked for, at first and later on.
+const LOOKS: (Moment, Moment) = (5 * SECOND, MINUTE);
 
-/// A process, and until when it is stopped.
+/// A process, and until when it stands still.
 struct Running {
     process: Process,
-    stopped_until: Moment,
+    still_until: Moment,
 }
 
 /// Everything.
@@ -86,37 +86,54 @@ impl Play {
         let end = now() + time;
         while now() < end {
             let begun = now();
-            let is_awake = |running: &&mut Running| running.stopped_until <= begun;
-            let awake = self.processes.iter_mut().filter(is_awake).count();
+            let awake = self.awake(begun);
             if awake == 0 && self.starts <= begun {
                 self.start();
                 continue;
             }
-            let wakes = self.processes.iter().map(|running| running.stopped_until);
+            let wakes = self.processes.iter().map(|running| running.still_until);
             let next = wakes.chain([self.starts]).filter(|at| *at > begun).min();
             let mut until = end.min(next.unwrap_or(NEVER));
             if awake > 1 {
                 until = until.min(begun + TURN);
             }
-            self.run(begun, until);
-            time::stand_still(until);
+            let reached = self.run(begun, until);
+            time::stand_still(reached);
         }
+    }
+
+    /// How many processes do not stand still.
+    fn awake(&self, at: Moment) -> usize {
+        let awake = self.processes.iter().filter(|running| running.still_until <= at);
+        awake.count()
     }
 
     fn start(&mut self) {
         self.number += 1;
         self.starts = NEVER;
+        // A process that stands still keeps its identity.
+        if !self.processes.is_empty() {
+            self.identity = format!("controller-{}", self.number);
+        }
         let process = Process::start(&self.world, self.number, &self.identity, self.lease);
         self.processes.push(Running {
             process,
-            stopped_until: 0,
+            still_until: 0,
         });
     }
 
-    /// Runs the processes that are awake, one after the other.
-    fn run(&mut self, from: Moment, until: Moment) {
+    /// All processes die.
+    pub(crate) fn all_die(&mut self) {
+        self.tell("all processes die".to_owned());
+        self.processes.clear();
+        self.gone();
+    }
+
+    /// Runs the processes that are awake, one after the other; answers with the moment that was reached.
+    fn run(&mut self, from: Moment, until: Moment) -> Moment {
+        let mut reached = (self.awake(from) == 0).then_some(until);
         for mut running in std::mem::take(&mut self.processes) {
-            if running.stopped_until > from {
+            if running.still_until > from {
                 self.processes.push(running);
                 continue;
             }
@@ -124,7 +141,13 @@ impl Play {
             let number = running.process.way.process;
             match running.process.run_until(until) {
                 Stop::Time => self.processes.push(running),
-                Stop::Died => self.gone(until),
+                Stop::Died => self.gone(),
+                Stop::StandsStill(time) => {
+                    running.still_until = now() + time;
+                    self.processes.push(running);
+                    // Another process waits for the Lease.
+                    self.starts_soon();
+                }
                 Stop::Ended(result) => {
                     let is_usual = matches!(
                         result,
@@ -134,25 +157,33 @@ impl Play {
                     truth.tell(format!("process {number} ends: {result:?}"));
                     truth.rule(is_usual, || format!("process {number} ends: {result:?}"));
                     drop(truth);
-                    self.gone(until);
+                    self.gone();
                 }
             }
+            reached = reached.max(Some(now()));
         }
+        reached.unwrap_or(until)
     }
 
     /// A process is no more; another one starts a moment later, in the same Pod or in another one.
-    fn gone(&mut self, at: Moment) {
+    fn gone(&mut self) {
         if self.random.random_bool(0.5) {
             self.identity = format!("controller-{}", self.number + 1);
         }
-        self.starts = at + SECOND * self.random.random_range(1..15);
+        self.starts_soon();
+    }
+
+    fn starts_soon(&mut self) {
+        self.starts = now() + SECOND * self.random.random_range(1..15);
     }
 
     /// Waits until nothing is wrong any more, for at least `least` and at most `most`.
     pub(crate) fn settle(&mut self, least: Moment, most: Moment, wrong: impl Fn(&World) -> Vec<String>) {
         let (least, end) = (now() + least, now() + most);
+        let (mut look, longest) = LOOKS;
         loop {
-            self.pass(LOOK);
+            self.pass(look);
+            look = longest.min(look * 3 / 2);
             if self.is_broken() {
                 return;
             }
@@ -176,6 +207,7 @@ impl Play {
     pub(crate) fn some_odds(random: &mut StdRng) -> Odds {
         Odds {
             crash: one_of(random, &[0, 20, 50, 200]),
+            halt: one_of(random, &[0, 0, 20, 50]),
             clouds: one_of(random, &[0, 5, 20]),
             api: one_of(random, &[0, 0, 2, 5]),
             lag: one_of(random, &[0, 30, 80]),

@@ -11,8 +11,8 @@ use skyward_controller::{
     metrics::Metrics,
     runtime::{Error, Parts, run_unserved},
 };
-use skyward_core::{Provider, clock};
-use skyward_remote::{AgentBinaries, Connections};
+use skyward_core::clock;
+use skyward_remote::AgentBinaries;
 use skyward_store::{Quota, Store};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -20,11 +20,13 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
+use tower::Layer;
 
 use crate::{
-    calls::{Net, Way},
+    calls::{Net, Next, Way, in_turn},
     client::Client,
     kinds::Kind,
+    planted::{self, Fault},
     sessions::Machines,
     time::{self, Moment, lasting},
     world::{CLUSTER, OPERATOR, World},
@@ -37,6 +39,8 @@ pub(crate) enum Stop {
     Time,
     /// It died at a call.
     Died,
+    /// It stands still for so long.
+    StandsStill(Moment),
     /// It ended by itself.
     Ended(Result<(), Error>),
 }
@@ -55,6 +59,8 @@ impl Process {
     /// Starts a process.
     pub(crate) fn start(world: &Arc<World>, number: u32, identity: &str, lease: u64) -> Self {
         let since = time::now();
+        // Pauses after failures are chances of the seed, too.
+        fastrand::seed(world.seed ^ u64::from(number));
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -86,9 +92,10 @@ impl Process {
         let started = time::now();
         time::run(self.base, self.since);
         let (way, main, base, since) = (&self.way, &mut self.main, self.base, self.since);
-        let stop = self.runtime.block_on(async {
+        let running = async {
             let behind = started - time::now();
             if behind > 0 {
+                way.goes_on();
                 tokio::time::advance(lasting(behind)).await;
             }
             let end = base + lasting(until - since);
@@ -99,46 +106,59 @@ impl Process {
                     return Stop::Died;
                 }
                 if let Some(main) = main.as_mut().filter(|main| main.is_finished()) {
-                    let ended = main.await.unwrap_or_else(|error| Err(Error::Ended(error.to_string())));
+                    let ended = main
+                        .await
+                        .unwrap_or_else(|error| Err(Error::Ended(error.to_string())));
                     return Stop::Ended(ended);
                 }
                 if Instant::now() >= end {
                     return Stop::Time;
                 }
-                if !way.next() {
-                    let Some(main) = main.as_mut() else {
-                        return Stop::Died;
-                    };
-                    tokio::select! {
-                        biased;
-                        () = way.stirs.notified() => {}
-                        () = sleep_until(end) => {}
-                        ended = main => {
-                            return Stop::Ended(ended.unwrap_or_else(|error| Err(Error::Ended(error.to_string()))));
+                match way.next() {
+                    Next::Given => {}
+                    Next::StandsStill(time) => return Stop::StandsStill(time),
+                    Next::Nothing => {
+                        let Some(main) = main.as_mut() else {
+                            return Stop::Died;
+                        };
+                        tokio::select! {
+                            biased;
+                            () = way.stirs.notified() => {}
+                            () = sleep_until(end) => {}
+                            ended = main => {
+                                return Stop::Ended(ended.unwrap_or_else(|error| Err(Error::Ended(error.to_string()))));
+                            }
                         }
                     }
                 }
             }
-        });
-        time::stand_still(time::now());
-        if !matches!(stop, Stop::Time) {
+        };
+        // Only within the runtime its clock is asked.
+        let (stop, at) = self.runtime.block_on(async { (running.await, time::now()) });
+        time::stand_still(at);
+        if matches!(stop, Stop::Died | Stop::Ended(_)) {
             self.main = None;
         }
         stop
     }
 }
 
-/// What `main.rs` would bring.
+/// What `main.rs` would bring; or that with a planted fault.
 fn parts(way: &Arc<Way>, identity: &str, lease: u64) -> Parts {
+    let planted = way.world.truth().planted;
+    let is_fenced = planted != Some(Fault::FenceIgnored);
     let fence = Fence::with_clock(|| Instant::now().into_std());
+    let asked = if is_fenced {
+        fence.clone()
+    } else {
+        Fence::always_open()
+    };
     let service = way.world.server.service(Arc::new(Net(way.clone())));
-    let lease_client = kube::Client::new(service.clone(), OPERATOR);
-    let client = kube::client::ClientBuilder::new(service, OPERATOR)
-        .with_layer(&Deadline)
-        .with_layer(&Fencing(fence.clone()))
-        .build();
-    let (clouds, guard) = (way.clone(), fence.clone());
-    let machines = way.clone();
+    let lease_client = kube::Client::new(in_turn(way.clone(), service.clone()), OPERATOR);
+    let written = planted::writes(way.world.clone(), planted, service);
+    let fenced = Fencing(asked.clone()).layer(Deadline.layer(written));
+    let client = kube::Client::new(in_turn(way.clone(), fenced), OPERATOR);
+    let (clouds, machines) = (way.clone(), way.clone());
     Parts {
         client,
         lease_client,
@@ -147,16 +167,15 @@ fn parts(way: &Arc<Way>, identity: &str, lease: u64) -> Parts {
         cluster: CLUSTER.to_owned(),
         unnamed_cluster: CLUSTER.to_owned(),
         factory: Arc::new(move |object, credentials| {
-            let client = Client::new(clouds.clone(), guard.clone(), object, credentials)?;
-            Ok(Arc::new(client) as Arc<dyn Provider>)
+            let client = Client::new(clouds.clone(), asked.clone(), object, credentials)?;
+            Ok(planted::cloud(planted, Arc::new(client)))
         }),
         capabilities: |name| Kind::named(name).map(|kind| &kind.capabilities),
         credential_keys: |_| &[],
         store: Arc::new(Store::over(Arc::new(InMemory::new()))),
         agents: agents(),
         connect: Box::new(move |_, _, changed| {
-            let machines: Arc<dyn Connections> = Machines::new(machines, changed);
-            machines
+            planted::connections(planted, Machines::new(machines, changed))
         }),
         metrics: Arc::new(Metrics::default()),
         shutdown: CancellationToken::new(),

@@ -1,14 +1,15 @@
-//! The rules: at each effect, and when all is calm.
+//! The rules at each effect; [`crate::calm`] has those for when all is calm.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use skyward_api::{Machine, MachinePhase, Pool};
+use skyward_api::{Machine, MachinePhase};
 use skyward_apisim::{Call, Change};
 use skyward_core::{ProviderMachine, Usd};
 use skyward_planner::money::{Tariff, billed_until};
+use skyward_remote::MachineKey;
 
 use crate::{
     calls::Way,
@@ -19,9 +20,6 @@ use crate::{
 
 /// For so long a process may act on what it saw before.
 const VIEW: Moment = 3 * MINUTE;
-
-/// For so long the end of a machine may be unknown: no process lives, and clouds show outdated state.
-const UNSEEN: Moment = 5 * MINUTE;
 
 /// The cost of a machine in its record, when the record went.
 #[derive(Clone, Debug)]
@@ -53,6 +51,12 @@ impl Watched {
         }
     }
 
+    /// The API server went back to an earlier state of that version.
+    pub(crate) fn begin_anew(&mut self, version: u64) {
+        self.version = version;
+        self.attempts.clear();
+    }
+
     fn ask(&mut self, key: &str, number: usize) {
         let asked = self.asked.entry(key.to_owned()).or_default();
         if asked.last().is_none_or(|(_, last)| *last != number) {
@@ -73,7 +77,7 @@ impl Watched {
 }
 
 /// An object of ours, which can always be read.
-fn read<K: DeserializeOwned>(object: &Value) -> K {
+pub(crate) fn read<K: DeserializeOwned>(object: &Value) -> K {
     K::deserialize(object).expect("what is stored can be read")
 }
 
@@ -104,7 +108,16 @@ impl World {
             let what = format!("a write of {} {}", call.resource.plural, call.name);
             self.may_change(way, &mut self.truth(), &what);
         }
+        if call.resource.plural == "leases" {
+            self.leader_may_be_new();
+        }
         self.look();
+    }
+
+    /// The host key of a machine on record; `""` without one.
+    pub(crate) fn recorded_key(&self, machine: &MachineKey) -> String {
+        let record = self.server.get("machines", &machine.namespace, &machine.name);
+        record.map_or_else(String::new, |record| text(&record, "/status/hostKey").to_owned())
     }
 
     /// Looks at what was written since the last look.
@@ -236,145 +249,17 @@ impl World {
         });
     }
 
-    /// What is not as the Pools ask for; nothing once all is calm.
-    pub(crate) fn unrest(&self) -> Vec<String> {
-        let mut unrest = Vec::new();
-        let machines: Vec<Machine> = self
-            .server
-            .all("machines")
-            .iter()
-            .map(|object| read(object))
-            .collect();
-        for object in self.server.all("pools") {
-            pool_unrest(&read(&object), &machines, &mut unrest);
-        }
-        let accounts = self.accounts_in_use();
-        let truth = self.truth();
-        let billed: Vec<&Rented> = truth.billed(&accounts).collect();
-        let mut slots = BTreeMap::<(&str, u32), Vec<&str>>::new();
-        for machine in &billed {
-            let slot = (machine.mark.pool_uid.as_str(), machine.mark.slot);
-            slots.entry(slot).or_default().push(&machine.id);
-        }
-        slots.retain(|_, ids| ids.len() > 1);
-        if !slots.is_empty() {
-            unrest.push(format!("twice for one slot: {slots:?}"));
-        }
-        let billed: BTreeSet<&str> = billed.iter().map(|machine| machine.id.as_str()).collect();
-        let recorded: BTreeSet<&str> = machines
-            .iter()
-            .filter_map(|machine| machine.status.as_ref().map(|status| status.id.as_str()))
-            .filter(|id| !id.is_empty())
-            .collect();
-        if billed != recorded {
-            unrest.push(format!("billed are {billed:?}, recorded {recorded:?}"));
-        }
-        for provider in self.server.all("providers") {
-            let name = text(&provider, "/metadata/name");
-            let sum = truth.sum(|settled| settled.provider == name);
-            let written = text(&provider, "/status/cost/settled");
-            if !is_same(written, sum) {
-                unrest.push(format!(
-                    "{name} has settled {written} USD, its machines cost {sum}"
-                ));
-            }
-        }
-        unrest
+    /// Before a cloud is told to end a machine.
+    pub(crate) fn may_be_ended(&self, truth: &mut Truth, account: &str, machine: &ProviderMachine) {
+        let is_ours = machine.mark.cluster == CLUSTER;
+        truth.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
+        self.may_be_ended_after_restore(truth, account, &machine.id);
     }
-
-    /// The accounts whose credentials the Providers have; orphans at another account are found when its
-    /// credentials come back.
-    pub(crate) fn accounts_in_use(&self) -> BTreeSet<String> {
-        let providers = self.server.all("providers");
-        let names = providers.iter().map(|provider| text(provider, "/metadata/name"));
-        names.map(|name| self.account_of(name)).collect()
-    }
-
-    /// Machines of ours that are left at any account.
-    pub(crate) fn orphans(&self) -> Vec<String> {
-        let truth = self.truth();
-        let all = truth.clouds.keys().cloned().collect();
-        let orphans = truth
-            .billed(&all)
-            .map(|machine| format!("{} is an orphan", machine.id));
-        orphans.collect()
-    }
-
-    /// What is left of the Pools and their machines, and of resources at these accounts. What machines
-    /// shared may stay for a day at an account that was not the Provider's when their Pool went.
-    pub(crate) fn remains(&self, accounts: &BTreeSet<String>) -> Vec<String> {
-        let mut remains = Vec::new();
-        for plural in ["pools", "machines"] {
-            for object in self.server.all(plural) {
-                remains.push(format!("{plural}: {} is left", text(&object, "/metadata/name")));
-            }
-        }
-        for secret in self.server.all("secrets") {
-            let name = text(&secret, "/metadata/name");
-            if name.starts_with("pool-") {
-                remains.push(format!("the key {name} is left"));
-            }
-        }
-        let truth = self.truth();
-        let billed: Vec<&String> = truth.billed(accounts).map(|machine| &machine.id).collect();
-        if !billed.is_empty() {
-            remains.push(format!("still billed: {billed:?}"));
-        }
-        let is_certain = |name: &String| accounts.contains(name) && !truth.former.contains(name);
-        for (account, cloud) in truth.clouds.iter().filter(|(name, _)| is_certain(name)) {
-            for left in cloud.leftovers(now()) {
-                remains.push(format!("{} is left at {account}", left.id));
-            }
-        }
-        remains
-    }
-
-    /// The recorded costs of machines agree with the meter of their cloud but for the time in which a
-    /// process did not look, and machines of others are as they were.
-    pub(crate) fn meter_agrees(&self) {
-        let mut truth = self.truth();
-        let (mut paid, mut metered, mut unseen) = (Usd::ZERO, Usd::ZERO, Usd::ZERO);
-        for settled in &truth.settled {
-            let mut all = truth
-                .clouds
-                .values()
-                .flat_map(|cloud| cloud.rented.iter().map(move |machine| (cloud.kind, machine)));
-            let found = all.find(|(_, machine)| machine.mark.machine_uid == settled.uid);
-            if let Some((kind, machine)) = found
-                // Since when it was billed is known.
-                && (settled.times.0 - second(machine.created)).abs() <= 5
-            {
-                paid += truth.by_record(settled);
-                metered += machine.bill(kind, now());
-                unseen += cost(kind, machine.hourly, UNSEEN);
-            }
-        }
-        let off = (paid - metered).abs();
-        truth.rule(off <= unseen, || {
-            format!("{paid} USD are settled, the meter says {metered}")
-        });
-        let strangers = truth.clouds.values().flat_map(|cloud| &cloud.rented);
-        let ended: Vec<String> = strangers
-            .filter(|machine| machine.mark.cluster != CLUSTER && machine.end_ordered != NEVER)
-            .map(|machine| machine.id.clone())
-            .collect();
-        truth.rule(ended.is_empty(), || format!("{ended:?} were ended"));
-    }
-}
-
-fn second(moment: Moment) -> i64 {
-    crate::time::timestamp(moment).as_second()
 }
 
 impl Truth {
-    /// Before a cloud is told to end a machine.
-    pub(crate) fn may_be_ended(&mut self, machine: &ProviderMachine) {
-        let is_ours = machine.mark.cluster == CLUSTER;
-        self.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
-    }
-
     /// Machines of ours at these accounts that exist or are being made.
-    fn billed<'a>(&'a self, accounts: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Rented> {
+    pub(crate) fn billed<'a>(&'a self, accounts: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Rented> {
         let known = self
             .clouds
             .iter()
@@ -384,59 +269,20 @@ impl Truth {
     }
 
     /// What these machines cost by their records.
-    fn sum(&self, is_meant: impl Fn(&Settled) -> bool) -> Usd {
+    pub(crate) fn sum(&self, is_meant: impl Fn(&Settled) -> bool) -> Usd {
         let meant = self.settled.iter().filter(|settled| is_meant(settled));
         meant.map(|settled| self.by_record(settled)).sum()
     }
 
     /// The cost of a machine between the recorded times, by the rules of its cloud.
-    fn by_record(&self, settled: &Settled) -> Usd {
+    pub(crate) fn by_record(&self, settled: &Settled) -> Usd {
         let kind = self.clouds[&format!("{}-1", settled.provider)].kind;
         let (since, until) = settled.times;
         cost(kind, settled.hourly, (until - since) * SECOND)
     }
 }
 
-/// What is not as a Pool asks for.
-fn pool_unrest(pool: &Pool, machines: &[Machine], unrest: &mut Vec<String>) {
-    use skyward_api::condition::{READY, STALLED, find, is_true};
-    use skyward_planner::pool::resolved::ResolvedPool;
-
-    let (uid, name) = (pool.uid().unwrap_or_default(), pool.name_any());
-    let status = pool.status.clone().unwrap_or_default();
-    let records: Vec<&Machine> = machines
-        .iter()
-        .filter(|machine| machine.spec.pool_uid == uid)
-        .collect();
-    let is_off = pool.spec.suspend == Some(true);
-    let wanted = if is_off {
-        0
-    } else {
-        pool.spec.nodes.desired as usize
-    };
-    let why = |type_| {
-        find(&status.conditions, type_)
-            .map(|condition| condition.reason.clone())
-            .unwrap_or_default()
-    };
-    let told = format!("{name} says Ready: {}, Stalled: {}", why(READY), why(STALLED));
-    let resolved = ResolvedPool::of(&pool.spec);
-    let fits = |machine: &&Machine| {
-        let phase = machine.status.as_ref().and_then(|status| status.phase);
-        phase == Some(MachinePhase::Ready) && resolved.asks_for(&machine.spec.template_hash)
-    };
-    if records.len() != wanted || !records.iter().all(fits) {
-        let phases: Vec<_> = records
-            .iter()
-            .map(|machine| machine.status.as_ref().and_then(|status| status.phase))
-            .collect();
-        unrest.push(format!("{name} has {phases:?} of {wanted} machines; {told}"));
-    } else if !is_true(&status.conditions, READY) || !why(STALLED).is_empty() {
-        unrest.push(told);
-    }
-}
-
 /// Whether a written amount is the expected one.
-fn is_same(written: &str, amount: Usd) -> bool {
+pub(crate) fn is_same(written: &str, amount: Usd) -> bool {
     (Usd::or_zero(written) - amount).abs() < Usd::new(1, 6)
 }

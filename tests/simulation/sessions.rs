@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use rand::Rng;
 use skyward_remote::{
-    Agent, Connections, MachineKey, SessionSpec,
+    Agent, Connections, HostKey, MachineKey, SessionSpec,
     protocol::Reclaim,
     sessions::{EpochClaim, FailureKind, SessionFailure, SessionState, Stage},
     transcript::Transcript,
@@ -94,6 +94,7 @@ impl Shared {
         let name = format!("{}: {} at {}", self.way.process, machine.name, now() / MINUTE);
         let mut random = self.way.world.chance(&name);
         let time = timestamp(now());
+        let recorded = self.way.world.recorded_key(machine);
         let state = &mut session.state;
         let lost = || "connection refused".to_owned();
         let Some(there) = truth.answering(&machine.name) else {
@@ -118,6 +119,26 @@ impl Shared {
             return;
         }
         session.next = now() + 3 * SECOND;
+        let shown = there.host_key.clone();
+        let known = match &session.spec.host_key {
+            HostKey::Known(known) => Some(known),
+            HostKey::Proved(_) | HostKey::First => state.host_key.as_ref(),
+        };
+        if known.is_some_and(|known| *known != shown) {
+            let why = "it shows another host key".to_owned();
+            state.stage = Stage::Failed(SessionFailure::new(FailureKind::HostKeyChanged, why));
+            return;
+        }
+        truth.rule(recorded.is_empty() || recorded == shown, || {
+            format!(
+                "{} shows another host key than the one on record, and is trusted",
+                machine.name
+            )
+        });
+        let Some(there) = truth.answering(&machine.name) else {
+            return;
+        };
+        state.host_key = Some(shown);
         state.reachable_at.get_or_insert(time);
         state.host_key.get_or_insert_with(|| HOST_KEY.to_owned());
         if matches!(state.stage, Stage::Dialing { .. }) {

@@ -15,6 +15,8 @@ use crate::{
     calls::Luck,
     cloud::{Cloud, Rented},
     kinds::Kind,
+    planted::Fault,
+    restored::Restored,
     rules::{Settled, Watched},
     time::{now, time_of_day},
 };
@@ -23,6 +25,8 @@ use crate::{
 pub(crate) const CLUSTER: &str = "00000000-0000-4000-8000-00000000c1c1";
 /// The operator's namespace.
 pub(crate) const OPERATOR: &str = "skyward-system";
+/// The id of another installation.
+pub(crate) const STRANGE: &str = "another-installation";
 /// The namespace of all Pools.
 pub(crate) const TEAM: &str = "team";
 
@@ -31,6 +35,8 @@ pub(crate) const TEAM: &str = "team";
 pub(crate) struct Odds {
     /// The process dies before or after a call, in one of ten thousand.
     pub(crate) crash: u32,
+    /// The process stands still before a call, in one of ten thousand.
+    pub(crate) halt: u32,
     /// A call to a cloud fails, or its answer is lost or late.
     pub(crate) clouds: u32,
     /// A call to the API server fails, or its answer is lost or late.
@@ -63,6 +69,10 @@ pub(crate) struct Truth {
     pub(crate) former: BTreeSet<String>,
     /// What befalls the call of that number, however calm the world is.
     pub(crate) fault: Option<(u64, Luck)>,
+    /// The bug that the operator has on purpose.
+    pub(crate) planted: Option<Fault>,
+    /// The truth about a restore from a backup, in a history that has one.
+    pub(crate) restored: Option<Restored>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
     /// Tokens of host keys that came with orders.
@@ -75,7 +85,7 @@ pub(crate) struct Truth {
     pub(crate) watched: Watched,
     /// Rules that were broken.
     pub(crate) broken: Vec<String>,
-    /// Every call, in order: the same seed gives the same.
+    /// Every call, and what happened, in order.
     pub(crate) trace: Vec<String>,
 }
 
@@ -104,6 +114,8 @@ impl World {
                 clouds: BTreeMap::new(),
                 former: BTreeSet::new(),
                 fault: None,
+                planted: None,
+                restored: None,
                 calls: 0,
                 tokens: BTreeSet::new(),
                 torn: BTreeSet::new(),
@@ -211,7 +223,7 @@ impl Truth {
             return;
         };
         let mut order = skyward_core::Order::default();
-        order.mark.cluster = "another-installation".into();
+        order.mark.cluster = STRANGE.into();
         order.mark.pool_uid = "another-pool".into();
         order.mark.machine = format!("stranger-at-{account}");
         order.mark.machine_uid = format!("stranger-at-{account}");

@@ -245,6 +245,9 @@ async fn actions(
                 }
             }
             Action::ReleaseKey => {
+                // The key was the trace of this Pool. What its machines shared at a former account of a
+                // Provider is seen only when those credentials come back.
+                context.holds.had(&seen.pool.uid);
                 keys::delete(&context.client, &context.config.namespace, &seen.pool.uid).await?;
             }
             Action::RemoveFinalizer => {

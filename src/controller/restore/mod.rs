@@ -18,7 +18,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use skyward_api::{Pool, Provider as ProviderObject, condition};
+use skyward_api::{
+    Pool, Provider as ProviderObject,
+    condition::{self, reason},
+};
 use skyward_planner::restore::evidence::Evidence;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -54,6 +57,8 @@ struct Inner {
     had: BTreeSet<String>,
     /// The last attempts of Pools when this process began to lead, by the Pools' UIDs.
     counted: BTreeMap<String, u32>,
+    /// Providers with machines of another memory that waited for a decision when this process began to lead.
+    doubted: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -81,7 +86,8 @@ impl Default for Holds {
 
 impl Holds {
     /// Reads the record when this process begins to lead: a hold outlives its leader, and attempts
-    /// that Pools count from now on are this process' own.
+    /// that Pools count from now on are this process' own. Where a suspicion outlives its leader, those
+    /// counts prove nothing: Pools may have counted up to the attempts of the machines that wait.
     pub fn begin<'a>(
         &self,
         providers: impl IntoIterator<Item = &'a ProviderObject>,
@@ -94,17 +100,29 @@ impl Holds {
             .collect();
         for provider in providers {
             let status = provider.status.as_ref();
-            let held = status
-                .is_some_and(|status| condition::is_true(&status.conditions, condition::RESTORE_DETECTED));
-            if let Some(name) = provider.metadata.name.as_deref().filter(|_| held) {
+            let told =
+                status.and_then(|status| condition::find(&status.conditions, condition::RESTORE_DETECTED));
+            let (Some(name), Some(told)) = (provider.metadata.name.as_deref(), told) else {
+                continue;
+            };
+            let is_held = told.status == "True";
+            if is_held || (told.status == "Unknown" && told.reason == reason::RESTORE_SUSPECTED) {
+                self.inner.lock().doubted.insert(name.to_owned());
+            }
+            if is_held {
                 self.set(name, true);
             }
         }
     }
 
-    /// The last attempt of that Pool when this process began to lead.
-    pub fn counted_before(&self, pool_uid: &str) -> u32 {
-        self.inner.lock().counted.get(pool_uid).copied().unwrap_or(0)
+    /// The last attempt of that Pool when this process began to lead, as far as it says something about
+    /// machines at that Provider.
+    pub fn counted_before(&self, provider: &str, pool_uid: &str) -> u32 {
+        let inner = self.inner.lock();
+        if inner.doubted.contains(provider) {
+            return 0;
+        }
+        inner.counted.get(pool_uid).copied().unwrap_or(0)
     }
 
     /// Whether nothing of this Provider may be ordered, ended or commanded.

@@ -109,3 +109,37 @@ async fn what_came_to_light_meanwhile_is_judged_next() {
     let woken = tokio::time::timeout(std::time::Duration::from_secs(5), holds.news.next()).await;
     assert_eq!(woken.unwrap(), "a");
 }
+
+#[test]
+fn where_machines_waited_for_a_decision_the_next_leader_trusts_no_count() {
+    let provider = |name: &str, status: &str, reason: &str| -> skyward_api::Provider {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Provider", "metadata": { "name": name },
+            "spec": { "container": {}, "allowedNamespaces": {} },
+            "status": { "conditions": [{
+                "type": "RestoreDetected", "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"
+            }] }
+        }))
+        .unwrap()
+    };
+    let providers = [
+        provider("suspected", "Unknown", "RestoreSuspected"),
+        provider("held", "True", "RestoreProved"),
+        provider("decided", "False", "RestoreAdopted"),
+        provider("braked", "Unknown", "TooManyOrphans"),
+    ];
+    let pool: skyward_api::Pool = serde_json::from_value(serde_json::json!({
+        "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": { "name": "p", "uid": "p" },
+        "spec": { "provider": "local" }, "status": { "lastAttempt": 7 }
+    }))
+    .unwrap();
+    let holds = Holds::default();
+    holds.begin(&providers, [&pool]);
+    assert!(holds.is_held("held") && !holds.is_held("suspected"));
+    assert_eq!(holds.counted_before("suspected", "p"), 0);
+    assert_eq!(holds.counted_before("held", "p"), 0);
+    assert_eq!(holds.counted_before("decided", "p"), 7);
+    assert_eq!(holds.counted_before("braked", "p"), 7);
+    assert_eq!(holds.counted_before("another", "p"), 7);
+}

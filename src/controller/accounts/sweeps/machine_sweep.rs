@@ -130,11 +130,11 @@ async fn sweep_account(
             .filter(|uid| context.fleet.was_recorded(uid))
             .cloned()
             .collect(),
-        pools: counted(context),
+        pools: counted(context, name),
         had: BTreeSet::new(),
     };
     wake_changed(context, name, &listing);
-    if let Err(problem) = trace_pools(context, &listing.machines, &mut remembered).await {
+    if let Err(problem) = trace_pools(context, name, &listing.machines, &mut remembered).await {
         tracing::warn!(
             provider = name,
             problem,
@@ -201,12 +201,13 @@ async fn sweep_account(
     (memory, again)
 }
 
-/// The last attempt of each Pool when this process began to lead, by the Pool's UID.
-fn counted(context: &Context) -> BTreeMap<String, u32> {
+/// The last attempt of each Pool when this process began to lead, by the Pool's UID, as far as it says something
+/// about machines at that Provider.
+fn counted(context: &Context, provider: &str) -> BTreeMap<String, u32> {
     let pools = context.caches.pools.state();
     let uids = pools.iter().filter_map(|pool| pool.uid());
     uids.map(|uid| {
-        let last = context.holds.counted_before(&uid);
+        let last = context.holds.counted_before(provider, &uid);
         (uid, last)
     })
     .collect()
@@ -216,6 +217,7 @@ fn counted(context: &Context) -> BTreeMap<String, u32> {
 /// A Pool's key is made before its first order and deleted after its last machine.
 async fn trace_pools(
     context: &Context,
+    provider: &str,
     listed: &[ProviderMachine],
     remembered: &mut Remembered,
 ) -> Result<(), String> {
@@ -244,7 +246,7 @@ async fn trace_pools(
         let pools: kube::Api<skyward_api::Pool> = kube::Api::namespaced(context.client.clone(), &namespace);
         let pool = pools.get_opt(&name).await.map_err(|error| words(&error))?;
         let is_it = pool.is_some_and(|pool| pool.uid().as_deref() == Some(uid.as_str()));
-        let last = is_it.then(|| context.holds.counted_before(&uid));
+        let last = is_it.then(|| context.holds.counted_before(provider, &uid));
         remembered.pools.extend(last.map(|last| (uid, last)));
     }
     Ok(())

@@ -171,6 +171,13 @@ fn a_mark_that_machines_write_proves_nothing_and_its_machine_waits_for_a_decisio
     let verdict = judge(&plan.evidence, &[], None, 0);
     assert!(!verdict.held);
     assert_eq!(verdict.condition.unwrap().reason, reason::RESTORE_SUSPECTED);
+    // Beside machines of Pools that are gone, too: the next leader must know.
+    let gone = (0..4).map(|n| machine(&format!("f{n}"), "gone", 1));
+    let listed: Vec<ProviderMachine> = gone.chain([machine("s", "never", 1)]).collect();
+    let both = look(&listed, &theirs).evidence;
+    assert!(both.too_many);
+    let verdict = judge(&both, &[], None, 0);
+    assert_eq!(verdict.condition.unwrap().reason, reason::RESTORE_SUSPECTED);
 }
 
 #[test]

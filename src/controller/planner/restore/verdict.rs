@@ -225,10 +225,11 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
     let ends_at = after(since, seen.patience);
     let reason = if proved {
         reason::RESTORE_PROVED
-    } else if evidence.too_many {
-        reason::TOO_MANY_ORPHANS
-    } else {
+    } else if strange {
+        // The next leader reads this: it trusts no count of attempts then.
         reason::RESTORE_SUSPECTED
+    } else {
+        reason::TOO_MANY_ORPHANS
     };
     Verdict {
         held: proved,
