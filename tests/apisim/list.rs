@@ -26,7 +26,9 @@ impl State {
                 read().ok_or_else(|| refusal::bad_request("continue key is not valid"))?
             }
         };
-        let objects = self.at(version, call.resource).ok_or_else(|| refusal::expired(OLD_PAGE))?;
+        let objects = self
+            .at(version, call.resource)
+            .ok_or_else(|| refusal::expired(OLD_PAGE))?;
         let is_in = |id: &Id| id.is_in(&call.namespace);
         let rest: Vec<(Id, Arc<Value>)> = objects
             .into_iter()

@@ -326,11 +326,7 @@ impl State {
     }
 
     /// The objects of a resource as they were at a version; `None` = that is forgotten.
-    pub(crate) fn at(
-        &self,
-        version: u64,
-        resource: &'static Resource,
-    ) -> Option<BTreeMap<Id, Arc<Value>>> {
+    pub(crate) fn at(&self, version: u64, resource: &'static Resource) -> Option<BTreeMap<Id, Arc<Value>>> {
         if version < self.compacted {
             return None;
         }
