@@ -21,6 +21,7 @@ const FILES: &[(&str, &str)] = files![
     "_http.py",
     "_info.py",
     "_output.py",
+    "_progress.py",
     "_run.py",
     "_sampler.py",
     "_shard.py",

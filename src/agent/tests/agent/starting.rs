@@ -100,6 +100,7 @@ async fn nothing_of_the_agents_own_environment_reaches_the_work() {
             "PATH",
             "PYTHONPATH",
             "PYTHONUNBUFFERED",
+            "SKYWARD_PROGRESS_FILE",
             "SKYWARD_RUN_FOLDER",
             "USER"
         ]
