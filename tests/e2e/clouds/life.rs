@@ -35,11 +35,12 @@ async fn apply_sample(story: &Story) -> Result {
         match kind.as_str() {
             "Secret" => {
                 ensure!(object["metadata"]["namespace"] == OPERATOR_NAMESPACE);
-                let names: Vec<&String> = object["stringData"]
+                let mut names: Vec<&String> = object["stringData"]
                     .as_object()
                     .into_iter()
                     .flat_map(|o| o.keys())
                     .collect();
+                names.sort_unstable();
                 let expected: Vec<&String> = story.customer.keys.keys().collect();
                 ensure!(names == expected, "the sample's Secret has {names:?}");
                 object["stringData"] = json!(story.customer.keys);

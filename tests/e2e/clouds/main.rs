@@ -21,6 +21,7 @@ mod trouble;
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::ensure;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -128,7 +129,12 @@ impl Customer {
     /// A Provider of this account.
     async fn provider(&self, space: &Space, spec: Value) -> Result<String> {
         let secret = self.secret(space, &self.keys).await?;
-        let mut whole = json!({"credentialsSecretRef": {"name": secret}, self.cloud: {}});
+        let settings = match self.cloud {
+            // Nothing has a price in USD without one.
+            "scaleway" => json!({"exchangeRate": {"usd": "1.08", "asOf": Timestamp::now().strftime("%F").to_string()}}),
+            _ => json!({}),
+        };
+        let mut whole = json!({"credentialsSecretRef": {"name": secret}, self.cloud: settings});
         for (key, value) in spec.as_object().into_iter().flatten() {
             whole[key] = value.clone();
         }
