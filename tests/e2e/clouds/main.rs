@@ -131,7 +131,9 @@ impl Customer {
         let secret = self.secret(space, &self.keys).await?;
         let settings = match self.cloud {
             // Nothing has a price in USD without one.
-            "scaleway" => json!({"exchangeRate": {"usd": "1.08", "asOf": Timestamp::now().strftime("%F").to_string()}}),
+            "scaleway" => {
+                json!({"exchangeRate": {"usd": "1.08", "asOf": Timestamp::now().strftime("%F").to_string()}})
+            }
             _ => json!({}),
         };
         let mut whole = json!({"credentialsSecretRef": {"name": secret}, self.cloud: settings});

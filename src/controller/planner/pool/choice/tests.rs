@@ -135,7 +135,10 @@ fn offers_without_any_price_say_so_and_what_gives_them_one() {
     let exchange = Exchange::new(json!({ "provider": "eu" }), vec![("eu", "a", priced(None, None))]);
     assert_eq!(exchange.name(), None);
     let why = exchange.why();
-    assert!(why.contains("no price in USD now") && why.contains("set exchangeRate in the Provider"), "{why}");
+    assert!(
+        why.contains("no price in USD now") && why.contains("set exchangeRate in the Provider"),
+        "{why}"
+    );
 }
 
 #[rstest]
