@@ -1,8 +1,8 @@
 //! Which environment variable shows a program some of a machine's accelerators only.
 //!
 //! Sources: CUDA's programming guide (`CUDA_VISIBLE_DEVICES`), ROCm's page on GPU isolation
-//! (`ROCR_VISIBLE_DEVICES`), and the configuration of AWS's Neuron runtime (`NEURON_RT_VISIBLE_CORES`, which counts cores and not
-//! chips: the cores of a chip are those that the runtime shows by default).
+//! (`ROCR_VISIBLE_DEVICES`), and the configuration of AWS's Neuron runtime (`NEURON_RT_VISIBLE_CORES`, which counts
+//! cores and not chips). How many cores the runtime shows of each chip by default was not tried on a machine.
 
 use super::model;
 

@@ -42,7 +42,7 @@ pub(super) struct World {
     /// Runs whose value was given up.
     pub(super) gave_up: Vec<RunId>,
     pub(super) missing_references: bool,
-    /// Digest of the files that every source has now; `None`: those that are on record.
+    /// Digest of the files that every source has now; `None`: each source has the files that are on record.
     pub(super) content: Option<&'static str>,
     /// The files that runs were started with, in order.
     pub(super) started_with: Vec<(Uid, Option<String>)>,
