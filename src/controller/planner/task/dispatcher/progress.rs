@@ -1,7 +1,7 @@
 //! How far Tasks are, as their programs say it: kept for each rank, and written with the next status, or by itself
 //! where enough time has passed. What is not written yet is lost with the leader; agents tell it again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{TaskPhase, TaskStatus};
@@ -25,6 +25,8 @@ pub(super) struct Known {
     ranks: BTreeMap<u32, Progress>,
     /// When it was written by itself.
     told_at: Option<Timestamp>,
+    /// Whether the Task stands in `Dispatcher::progressed`, which is too long to be searched each time.
+    is_queued: bool,
 }
 
 impl Known {
@@ -71,7 +73,7 @@ impl Dispatcher {
         let is_its = attempt.places.get(id.rank as usize) == Some(&place);
         if is_its && attempt.number == id.attempt {
             let before = task.progress.ranks.insert(id.rank, progress);
-            if before != Some(progress) && !self.progressed.contains(&id.uid) {
+            if before != Some(progress) && !mem::replace(&mut task.progress.is_queued, true) {
                 self.progressed.push_back(id.uid.clone());
             }
         }
@@ -80,9 +82,13 @@ impl Dispatcher {
     /// Whether how far one of the Tasks is may be written now.
     pub fn has_progress(&mut self, now: Timestamp) -> bool {
         // What has been written meanwhile, or has ended, is no news.
-        let tasks = &self.tasks;
-        self.progressed
-            .retain(|uid| tasks.get(uid).is_some_and(TaskState::has_news));
+        let tasks = &mut self.tasks;
+        self.progressed.retain(|uid| {
+            tasks.get_mut(uid).is_some_and(|task| {
+                task.progress.is_queued = task.has_news();
+                task.progress.is_queued
+            })
+        });
         !self.is_held() && self.progressed.iter().any(|uid| self.may_tell(uid, now))
     }
 
@@ -105,6 +111,7 @@ impl Dispatcher {
         };
         if let Some(task) = self.tasks.get_mut(&uid) {
             task.progress.told_at = Some(now);
+            task.progress.is_queued = false;
             let status = task.entry.status.clone();
             self.write(&uid, status);
         }
