@@ -19,7 +19,7 @@ def progress(done: SupportsIndex, total: SupportsIndex | None = None) -> None:
 
     Both are whole numbers from 0 to 2**64 - 1 of any unit, such as steps or files; `total` is None where it is not
     known. Each rank tells its own part: the Task shows the sums. It may be called as often as one likes, which costs
-    microseconds: the machine looks every ten seconds, and the Task's status is written every 30 seconds at most.
+    microseconds: the machine looks every two seconds, and the Task's status is written every 30 seconds at most.
 
     Raises NotInTaskError outside of a Task, TypeError for a number that is not whole, and ValueError for one that
     is negative or too large.

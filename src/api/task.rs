@@ -316,6 +316,24 @@ impl TaskPhase {
     }
 }
 
+/// How far all ranks of a Task are together, such as `37/100`, from the parts that are done and all parts
+/// of each rank that says something. A rank that does not know the whole has 0 of them; the whole is told
+/// where each knows it. Empty where no rank says anything.
+pub fn progress_text(ranks: impl IntoIterator<Item = (u64, u64)>) -> String {
+    let together = ranks.into_iter().fold(None, |sum, (done, total)| {
+        let (before, whole) = sum.unwrap_or((0_u64, Some(0_u64)));
+        let whole = whole
+            .filter(|_| total > 0)
+            .map(|whole| whole.saturating_add(total));
+        Some((before.saturating_add(done), whole))
+    });
+    match together {
+        None => String::new(),
+        Some((done, None)) => done.to_string(),
+        Some((done, Some(total))) => format!("{done}/{total}"),
+    }
+}
+
 /// What became of the Task. At most 32 KiB whatever it ran; full logs and results:
 /// `kubectl skyward logs` and `kubectl skyward results`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

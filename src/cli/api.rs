@@ -115,7 +115,7 @@ impl Cluster {
         }
     }
 
-    /// Streams a subresource, with its query: `log` of `tasks` and `machines`, `result` of `tasks`.
+    /// Streams a subresource, with its query: `log` of `tasks` and `machines`, `result` and `progress` of `tasks`.
     pub(crate) async fn stream(
         &self,
         resource: &str,
@@ -163,7 +163,7 @@ impl Cluster {
                 "the cluster does not serve {GROUP}: install Skyward with the chart value subresources.enabled=true"
             )),
             403 => Failure::Lasting(anyhow!(
-                "{message}\nAsk for a role with `get` on tasks/log, tasks/result and machines/log of {GROUP} (the chart's roles skyward-view and skyward-edit have it)"
+                "{message}\nAsk for a role with `get` on tasks/log, tasks/result, tasks/progress and machines/log of {GROUP} (the chart's roles skyward-view and skyward-edit have it)"
             )),
             503 if is_not_available(message) => Failure::Passing(anyhow!(
                 "the logs API is not available: its Pod is not ready yet, or has a problem; `kubectl get apiservice {VERSION}.{GROUP}` says which"

@@ -1,10 +1,11 @@
-//! `kubectl skyward`: logs and results of Tasks, logs of Machines.
+//! `kubectl skyward`: logs, results and progress of Tasks, logs of Machines.
 //!
 //! A kubectl plugin: any executable `kubectl-skyward` on the PATH. It asks the Kubernetes
 //! API server only, with the user's own rights; nothing of a cloud or a machine is needed.
 
 mod api;
 mod logs;
+mod progress;
 mod results;
 mod rows;
 mod screen;
@@ -18,11 +19,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::Cluster;
 
-/// Logs and results of Skyward's Tasks.
+/// Logs, results and progress of Skyward's Tasks.
 ///
 /// Needs the aggregated API subresources.skyward.dev (chart value subresources.enabled) and
-/// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result
-/// and machines/log in the group subresources.skyward.dev.
+/// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result,
+/// tasks/progress and machines/log in the group subresources.skyward.dev.
 #[derive(Parser)]
 #[command(name = "kubectl skyward", bin_name = "kubectl skyward", version)]
 struct Cli {
@@ -92,6 +93,17 @@ Examples:
   kubectl skyward results prepare train          a table for each
   kubectl skyward results -l sweep=lr -o json    an object of arrays, by name")]
     Results(results::Arguments),
+    /// Prints how far running Tasks are, as their programs say it.
+    ///
+    /// `kubectl get tasks` shows the same in the column PROGRESS, up to half a minute later. With
+    /// --follow it goes on until all the Tasks have ended; the exit code is 1 when one of them failed.
+    #[command(after_help = "\
+Examples:
+  kubectl skyward progress train                 how far it is now
+  kubectl skyward progress -f train              as it goes on, until the Task has ended
+  kubectl skyward progress train --ranks         of each rank
+  kubectl skyward progress -f -l sweep=lr        of all Tasks with that label")]
+    Progress(progress::Arguments),
     /// Prints the version of this plugin.
     Version,
 }
@@ -132,6 +144,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,
         Command::Results(arguments) => results::run(&cluster().await?, arguments).await,
+        Command::Progress(arguments) => progress::run(&cluster().await?, arguments).await,
         Command::Version => {
             writeln!(std::io::stdout(), "kubectl-skyward {}", env!("CARGO_PKG_VERSION"))?;
             Ok(ExitCode::SUCCESS)
@@ -170,6 +183,8 @@ mod tests {
             "results a b -o json",
             "results -l app=train -n team",
             "results a --as lea --as-group research --as-group ops",
+            "progress a b --follow",
+            "progress -l sweep=lr --ranks",
         ] {
             assert!(
                 parsed(line).is_ok(),
@@ -180,6 +195,7 @@ mod tests {
         for (line, word) in [
             ("logs", "NAME"),
             ("results", "NAME"),
+            ("progress", "NAME"),
             ("logs train -l app=train", "cannot be used with"),
             ("logs pod/x", "machine/NAME"),
             ("logs a --max-log-requests x", "invalid value"),

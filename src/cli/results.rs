@@ -107,12 +107,12 @@ fn object(members: &[String]) -> String {
     format!("{{\n{}\n}}", members.join(",\n"))
 }
 
-/// Names of Tasks: only Tasks have results.
-fn tasks(targets: Vec<Target>) -> Result<Vec<String>> {
+/// Names of Tasks: only Tasks have results, and say how far they are.
+pub(crate) fn tasks(targets: Vec<Target>) -> Result<Vec<String>> {
     let name = |target| match target {
         Target::Task(name) => Ok(name),
         machine @ Target::Machine(_) => Err(anyhow!(
-            "{machine} has no results: only Tasks have; `kubectl skyward logs {machine}` shows what its bootstrap printed"
+            "{machine} is no Task; `kubectl skyward logs {machine}` shows what its bootstrap printed"
         )),
     };
     targets.into_iter().map(name).collect()

@@ -25,6 +25,7 @@ use crate::{
     limits::{Limits, Of, Permit},
     log,
     options::{self, LogOptions},
+    progress,
     reading::Reading,
     result,
     serve::Peer,
@@ -84,6 +85,7 @@ pub fn router(parts: Parts) -> Router {
         )
         .route(&resource("tasks", "log"), get(read_log))
         .route(&resource("tasks", "result"), get(read_result))
+        .route(&resource("tasks", "progress"), get(read_progress))
         .route(&resource("machines", "log"), get(read_machine_log))
         .fallback(|| async { Failure::not_found("the server could not find the requested resource") })
         .method_not_allowed_fallback(|| async { Failure::method_not_allowed() })
@@ -241,6 +243,16 @@ async fn read_result(
     let offset = number(&query, "offset")?;
     let chunks = result::open(reading, task, rank, offset).await?;
     Ok(answer(with_permit(chunks, permit), "application/json"))
+}
+
+async fn read_progress(
+    State(shared): State<Shared>,
+    axum::Extension(user): axum::Extension<Arc<User>>,
+    Path((namespace, name)): Route,
+) -> Result<Response, Failure> {
+    let (reading, task, _permit) = admit(&shared, &user, namespace, name, "progress").await?;
+    let progress = progress::read(&reading, &task).await?;
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(progress)).into_response())
 }
 
 async fn read_machine_log(

@@ -76,6 +76,18 @@ pub struct Run {
     pub live: bool,
     /// How many bytes of its log are in the store.
     pub stored: u64,
+    /// How far its program says that it is, while it is on a machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Parts of its work that are done.
+    pub done: u64,
+    /// All parts; 0 where the program does not say.
+    pub total: u64,
 }
 
 /// The id of a run.

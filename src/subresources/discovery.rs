@@ -32,6 +32,7 @@ pub(crate) fn resources() -> Value {
         "resources": [
             resource("machines/log", "MachineLog"),
             resource("tasks/log", "TaskLog"),
+            resource("tasks/progress", "TaskProgress"),
             resource("tasks/result", "TaskResult"),
         ],
     })
@@ -55,5 +56,5 @@ pub(crate) fn openapi_v3_document() -> Value {
 }
 
 fn info() -> Value {
-    json!({ "title": "Skyward: logs and results of Tasks, logs of Machines", "version": env!("CARGO_PKG_VERSION") })
+    json!({ "title": "Skyward: logs, results and progress of Tasks, logs of Machines", "version": env!("CARGO_PKG_VERSION") })
 }

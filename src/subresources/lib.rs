@@ -20,6 +20,7 @@ pub mod frontproxy;
 mod limits;
 mod log;
 pub mod options;
+pub mod progress;
 mod reading;
 pub mod records;
 pub mod reload;

@@ -33,7 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     api::{self, Parts},
     authorize::{Access, Authorizer, Decision},
-    data::{Chunks, Data, DataError, Run, Runs, parse_run_id, run_id},
+    data::{Chunks, Data, DataError, Progress, Run, Runs, parse_run_id, run_id},
     frontproxy::{RequestHeader, User},
     records::Mark,
     serve,
@@ -45,6 +45,7 @@ mod authority;
 mod crowds;
 mod machines;
 mod parts;
+mod progress;
 
 use authority::Authority;
 
@@ -71,6 +72,8 @@ struct World {
     /// What is missing of a log: from which byte on, and how much.
     holes: BTreeMap<String, (u64, u64)>,
     results: BTreeMap<String, String>,
+    /// By attempt and rank.
+    progress: BTreeMap<(u32, u32), Progress>,
     /// What bootstraps printed, by namespace and name.
     machines: BTreeMap<(String, String), String>,
     answers: Mutex<VecDeque<Answer>>,
@@ -112,6 +115,11 @@ impl World {
     fn result(mut self, rank: u32, json: &str) -> Self {
         self.results.insert(run_id(UID, 1, rank), json.to_owned());
         self
+    }
+
+    fn says(mut self, attempt: u32, rank: u32, done: u64, total: u64) -> Self {
+        self.progress.insert((attempt, rank), Progress { done, total });
+        self.log(attempt, rank, &[])
     }
 
     fn away(self, questions: u32) -> Self {
@@ -176,6 +184,7 @@ impl Data for World {
                 rank,
                 live: false,
                 stored: log.len() as u64 + self.holes.get(id).map_or(0, |hole| hole.1),
+                progress: self.progress.get(&(attempt, rank)).copied(),
             })
         });
         Ok(Runs { runs: runs.collect() })
@@ -485,7 +494,10 @@ async fn discovery_names_every_resource() {
         .iter()
         .map(|r| r["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["machines/log", "tasks/log", "tasks/result"]);
+    assert_eq!(
+        names,
+        ["machines/log", "tasks/log", "tasks/progress", "tasks/result"]
+    );
     for path in [
         "/apis",
         "/apis/subresources.skyward.dev",

@@ -35,6 +35,14 @@ async fn a_task_says_how_far_it_is_while_it_runs_and_at_its_end() -> Result {
     ensure!(status.phase == Some(TaskPhase::Running), "{status:#?}");
     let shown = space.kubectl(&["get", "tasks", "long"]).await?.ok()?;
     ensure!(shown.contains("PROGRESS") && shown.contains("3/7"), "{shown}");
+    let live = space
+        .kubectl(&["skyward", "progress", "long", "--ranks", "-n", &space.name])
+        .await?
+        .ok()?;
+    ensure!(
+        live == "long  Running  3/7  42 %\n  rank 0  3/7  42 %\n",
+        "{live}"
+    );
     let go = json!({"placement": "Head", "command": ["touch", "/tmp/go"]});
     space.task("go", "p", go).await?;
     // What is no number says nothing, so the last word stands.

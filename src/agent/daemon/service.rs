@@ -45,7 +45,7 @@ const FACTS: usize = 64;
 /// Chunks under way to a slow reader.
 const CHUNKS: usize = 4;
 /// Time between two looks at how far runs are.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(2);
 /// How soon a following reader sees new output.
 const FOLLOW: Duration = Duration::from_millis(50);
 

@@ -7,7 +7,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use parking_lot::Mutex;
-use skyward_planner::{base::key::Key, task::message::LiveRun};
+use skyward_planner::{
+    base::key::Key,
+    task::{message::LiveRun, model::RunId, run::Progress},
+};
 
 /// Where Tasks run, by UID.
 #[derive(Debug, Default)]
@@ -40,6 +43,15 @@ impl Live {
         }
     }
 
+    /// A run has come that far.
+    pub(crate) fn progress(&self, run: &RunId, progress: Progress) {
+        let mut known = self.0.lock();
+        let runs = known.runs.get_mut(&*run.uid).into_iter().flatten();
+        for live in runs.filter(|live| (live.attempt, live.rank) == (run.attempt, run.rank)) {
+            live.progress = Some(progress);
+        }
+    }
+
     /// All Tasks are on their way to the dispatchers of these Pools.
     pub(crate) fn listed(&self, pools: impl IntoIterator<Item = Key>) {
         self.0
@@ -66,6 +78,7 @@ mod tests {
             rank: 0,
             attempt: 1,
             machine: skyward_core::session::MachineKey::new("n", "m"),
+            progress: None,
         }
     }
 
@@ -83,5 +96,23 @@ mod tests {
         assert_eq!(live.lookup("b"), Some(Vec::new()));
         live.set("a", Vec::new());
         assert_eq!(live.lookup("a"), Some(Vec::new()), "it has ended");
+    }
+
+    #[test]
+    fn the_progress_of_another_attempt_or_rank_changes_nothing() {
+        let live = Live::default();
+        live.set("a", vec![run()]);
+        let told = |attempt, rank, done| {
+            let progress = Progress { done, total: 9 };
+            live.progress(&RunId::new(&"a".into(), attempt, rank), progress);
+            live.lookup("a").unwrap()[0]
+                .progress
+                .map(|progress| progress.done)
+        };
+        assert_eq!((told(2, 0, 1), told(1, 1, 1)), (None, None));
+        assert_eq!((told(1, 0, 3), told(2, 0, 4)), (Some(3), Some(3)));
+        live.set("a", Vec::new());
+        live.progress(&RunId::new(&"a".into(), 1, 0), Progress { done: 5, total: 9 });
+        assert_eq!(live.lookup("a"), None, "a run that has ended does not come back");
     }
 }

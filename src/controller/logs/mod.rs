@@ -23,11 +23,12 @@ use axum::{
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use rustls::ServerConfig;
 use skyward_core::clock;
+use skyward_planner::task::run::Progress;
 use skyward_remote::MachineKey;
 use skyward_store::Store;
 use skyward_subresources::{
     connections::Limits,
-    data::{KEEP_ALIVE, Run, Runs, parse_run_id},
+    data::{self, KEEP_ALIVE, Run, Runs, parse_run_id},
     records::Mark,
     reload::key,
     serve::{self, Transport},
@@ -206,17 +207,20 @@ type Task = Path<(String, String)>;
 async fn runs(State(shared): State<Shared>, Path((_namespace, uid)): Task) -> Answer {
     // Machines first, then the store: a run on its way from one to the other is in both.
     let live = shared.live.lookup(&uid).ok_or_else(just_begun)?;
-    let mut ids: BTreeMap<(u32, u32), (String, bool)> = BTreeMap::new();
-    for run in &live {
-        ids.insert((run.attempt, run.rank), (run.run_id.clone(), true));
+    let mut ids = BTreeMap::new();
+    for run in live {
+        let progress = run
+            .progress
+            .map(|Progress { done, total }| data::Progress { done, total });
+        ids.insert((run.attempt, run.rank), (run.run_id, true, progress));
     }
     for id in shared.store.runs(&uid).await.map_err(broken)? {
         if let Some(place) = parse_run_id(&uid, &id) {
-            ids.entry(place).or_insert((id, false));
+            ids.entry(place).or_insert((id, false, None));
         }
     }
     let runs: Vec<Run> = futures::stream::iter(ids)
-        .map(|((attempt, rank), (id, live))| {
+        .map(|((attempt, rank), (id, live, progress))| {
             let (store, uid) = (shared.store.clone(), uid.clone());
             async move {
                 let stored = store.log_end(&uid, &id).await?;
@@ -226,6 +230,7 @@ async fn runs(State(shared): State<Shared>, Path((_namespace, uid)): Task) -> An
                     rank,
                     live,
                     stored,
+                    progress,
                 })
             }
         })

@@ -400,9 +400,17 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
             rank: 0,
             attempt: 1,
             machine: MachineKey::new("n", "m"),
+            progress: Some(Progress { done: 3, total: 7 }),
         }],
     );
     live.taken_up(&pool);
+    let listed = runs(State(shared.clone()), Path(("n".to_owned(), UID.to_owned())));
+    let listed = axum::body::to_bytes(listed.await.unwrap().into_body(), usize::MAX);
+    let listed: Runs = serde_json::from_slice(&listed.await.unwrap()).unwrap();
+    assert_eq!(
+        listed.runs[0].progress,
+        Some(data::Progress { done: 3, total: 7 })
+    );
     let answer = read(true).await.unwrap();
     let body = axum::body::to_bytes(answer.into_body(), usize::MAX)
         .await
@@ -493,7 +501,8 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
             attempt: 1,
             rank: 0,
             live: false,
-            stored: 100
+            stored: 100,
+            progress: None,
         }]
     );
     let mark = Mark::random();

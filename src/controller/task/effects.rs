@@ -116,6 +116,7 @@ impl EffectRunner {
     pub(crate) fn at_once(&self, pool: &Key, effect: Effect) -> Option<Effect> {
         match effect {
             Effect::Live(uid, runs) => self.context.live.set(&uid, runs),
+            Effect::Progress(run, progress) => self.context.live.progress(&run, progress),
             Effect::Entered(phase) => self.context.metrics.task_entered(phase),
             Effect::RunEnded(reason) => self.context.metrics.run(reason),
             Effect::Warn(what) => tracing::warn!(pool = %pool, "{what}"),
@@ -251,6 +252,7 @@ impl EffectRunner {
                 return;
             }
             Effect::Live(..)
+            | Effect::Progress(..)
             | Effect::Entered(_)
             | Effect::RunEnded(_)
             | Effect::Warn(_)

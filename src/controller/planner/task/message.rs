@@ -37,6 +37,8 @@ pub struct LiveRun {
     pub attempt: u32,
     /// Its machine.
     pub machine: MachineKey,
+    /// How far it is, if its program has said so.
+    pub progress: Option<Progress>,
 }
 
 /// Why a write of a status did not succeed.
@@ -345,6 +347,8 @@ pub enum Effect {
     },
     /// Where a Task runs now; nowhere when empty.
     Live(Uid, Vec<LiveRun>),
+    /// A run that is told of as [`LiveRun`] has come that far.
+    Progress(RunId, Progress),
     /// A Task entered a phase (for the metrics).
     Entered(skyward_api::TaskPhase),
     /// A run ended so (for the metrics).

@@ -472,6 +472,7 @@ impl Dispatcher {
                         rank,
                         attempt: attempt.number,
                         machine: Key::new(self.key.namespace.as_str(), &*run.machine),
+                        progress: self.tasks.get(uid).and_then(|task| task.progress.of(rank)),
                     })
                 })
                 .collect(),

@@ -4,13 +4,14 @@
 use std::{collections::BTreeMap, mem, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{TaskPhase, TaskStatus};
+use skyward_api::{TaskPhase, TaskStatus, task::progress_text};
 
 use super::{
     Dispatcher,
     state::{Read, Stage, TaskState},
 };
 use crate::task::{
+    message::Effect,
     model::{RunId, SlotAttempt, Uid},
     run::Progress,
 };
@@ -30,23 +31,23 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// How far a rank is.
+    pub(super) fn of(&self, rank: u32) -> Option<Progress> {
+        self.ranks.get(&rank).copied()
+    }
+
     /// Nothing is known of a new attempt.
     pub(super) fn begin(&mut self) {
         self.ranks.clear();
     }
 
-    /// All ranks together, such as `37/100`; empty where none says anything. The whole is only known where
-    /// every one that says something knows it.
+    /// All ranks together.
     fn text(&self) -> String {
-        let sum = |of: fn(&Progress) -> u64| self.ranks.values().map(of).fold(0, u64::saturating_add);
-        let (done, total) = (sum(|progress| progress.done), sum(|progress| progress.total));
-        if self.ranks.is_empty() {
-            String::new()
-        } else if self.ranks.values().any(|progress| progress.total == 0) {
-            done.to_string()
-        } else {
-            format!("{done}/{total}")
-        }
+        progress_text(
+            self.ranks
+                .values()
+                .map(|progress| (progress.done, progress.total)),
+        )
     }
 
     /// Adds it to a status that is about to be written.
@@ -72,8 +73,11 @@ impl Dispatcher {
         // A machine speaks of its own runs only.
         let is_its = attempt.places.get(id.rank as usize) == Some(&place);
         if is_its && attempt.number == id.attempt {
-            let before = task.progress.ranks.insert(id.rank, progress);
-            if before != Some(progress) && !mem::replace(&mut task.progress.is_queued, true) {
+            if task.progress.ranks.insert(id.rank, progress) == Some(progress) {
+                return;
+            }
+            self.effects.push(Effect::Progress(id.clone(), progress));
+            if !mem::replace(&mut task.progress.is_queued, true) {
                 self.progressed.push_back(id.uid.clone());
             }
         }

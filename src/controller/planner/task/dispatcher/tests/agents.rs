@@ -287,6 +287,7 @@ impl World {
             Effect::DoubtLeadership(machine) => self.doubted.push(machine),
             Effect::Expire { .. }
             | Effect::Live(..)
+            | Effect::Progress(..)
             | Effect::Entered(_)
             | Effect::RunEnded(_)
             | Effect::Warn(_) => {}

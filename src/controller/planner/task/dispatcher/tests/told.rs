@@ -98,6 +98,7 @@ impl World {
             | Effect::RecallTask { .. }
             | Effect::CopyLog { .. }
             | Effect::Live(..)
+            | Effect::Progress(..)
             | Effect::Entered(_)
             | Effect::RunEnded(_) => return,
         };
