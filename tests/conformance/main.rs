@@ -18,6 +18,7 @@ mod pages;
 mod prices;
 mod prism;
 mod scaleway;
+mod table;
 mod tokens;
 mod vultr;
 

@@ -24,10 +24,10 @@ use skyward_provider_kit::{
     Kind,
     http::{Answer, Batched, Rest, Rule},
     lookup::{self, Listed as _, PRICE_AGE, Service},
-    shared::Shared,
+    shared::{SSH_KEYS, Shared},
 };
 
-use client::Client;
+use client::{Client, FIREWALLS};
 use config::Settings;
 use wire::{Droplet, Size, Tag};
 
@@ -69,6 +69,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     boot_script: true,
     host_keys: HostKeys::Proved,
     fuse: true,
+    swept: &[SSH_KEYS.one, FIREWALLS.one, TAG],
     ..Capabilities::of(KIND)
 };
 

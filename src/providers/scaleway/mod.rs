@@ -23,7 +23,7 @@ use futures::future::try_join_all;
 use skyward_core::{
     Capabilities, CredentialKey, Credentials, Deletion, ErrorKind, Offer, Order, ProviderError,
     ProviderMachine,
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, Regions, SelfStop},
 };
 use skyward_provider_kit::{
     Cache, boot,
@@ -91,6 +91,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     boot_script: true,
     host_keys: HostKeys::Proved,
     fuse: true,
+    regions: Regions::Known(&ZONES),
+    // Each is ended as the rest of its machine.
+    swept: &["disk"],
     ..Capabilities::of(KIND)
 };
 
