@@ -107,7 +107,7 @@ pub fn image(images: &[Image]) -> Option<String> {
             && mentions(&image.name, &["ubuntu"])
             && mentions(&image.name, &["gpu", "cuda", "nvidia"])
     };
-    let made = |image: &Image| time(image.creation_date.as_deref());
+    let made = |image: &&Image| time(image.creation_date.as_deref());
     let newest = images
         .iter()
         .filter(will_do)
