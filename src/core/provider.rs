@@ -181,6 +181,15 @@ pub struct Capabilities {
     pub fuse: bool,
     /// What tells of a spot machine that will be taken back.
     pub reclaim_notice: ReclaimNotice,
+    /// How long before that; zero where nothing tells of it before.
+    pub reclaim_ahead: Duration,
+    /// What a machine costs that stands halted.
+    pub halted: Halted,
+    /// What names the regions of its offers.
+    pub regions: Regions,
+    /// What is made beside machines, and found and returned when a crash left it: each [`Leftover::kind`], and parts of
+    /// machines that may outlive them.
+    pub swept: &'static [&'static str],
     /// Default of `timeouts.bootstrap` for its machines: from SSH to Ready.
     pub bootstrap_timeout: Duration,
     /// Names of environment variables that the cloud puts on a machine and no run may see.
@@ -209,6 +218,10 @@ impl Capabilities {
             host_keys: HostKeys::FirstContact,
             fuse: false,
             reclaim_notice: ReclaimNotice::None,
+            reclaim_ahead: Duration::ZERO,
+            halted: Halted::Full,
+            regions: Regions::Listed,
+            swept: &[],
             bootstrap_timeout: Duration::from_mins(5),
             hidden_environment: &[],
         }
@@ -280,6 +293,30 @@ pub enum ReclaimNotice {
     OnMachine(&'static str),
     /// The provider's API.
     Reported,
+}
+
+/// What a machine costs that stands halted, whatever halted it, until it is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halted {
+    /// Nothing.
+    Nothing,
+    /// Its disk.
+    Disk,
+    /// Its full price.
+    Full,
+}
+
+/// What names the regions of offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regions {
+    /// Nothing: the provider chooses the place of a machine.
+    None,
+    /// The API of the cloud.
+    Listed,
+    /// The settings of the Provider.
+    Chosen,
+    /// This list: the API has none.
+    Known(&'static [&'static str]),
 }
 
 /// What becomes of the bill when a machine stops itself.

@@ -10,8 +10,9 @@ use skyward_api::{Duration as Lasting, crd::AccountKind, provider::ProviderSpec}
 use skyward_core::{Account, CredentialKey, Credentials, Endpoints, ErrorKind, Fence, ProviderError};
 pub use skyward_core::{
     Capabilities,
-    provider::{Idempotency, ReclaimNotice},
+    provider::{Halted, Idempotency, ReclaimNotice, Regions},
 };
+pub use skyward_provider_kit::http::Rule;
 use skyward_provider_kit::{Cloud, Connected};
 
 use crate::{
@@ -70,6 +71,11 @@ pub fn capabilities(kind: &str) -> Option<&'static Capabilities> {
         return Some(&container::CAPABILITIES);
     }
     cloud(kind).map(|cloud| cloud.capabilities)
+}
+
+/// How often a client of an account of a kind calls at most; `container` has no limit of its own.
+pub fn limits(kind: &str) -> &'static [Rule] {
+    cloud(kind).map_or(&[], |cloud| cloud.limits)
 }
 
 /// Keys of the Secret of a kind; `container` has none.

@@ -1,13 +1,13 @@
 //! The tables of all kinds of Providers in `docs/providers/README.md`, from what each can do.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use anyhow::Result;
 use skyward_api::{
     machine::Market,
     provider::{HostKeys, SelfStop},
 };
-use skyward_providers::registry::{self, Capabilities, Idempotency, ReclaimNotice};
+use skyward_providers::registry::{self, Capabilities, Halted, Idempotency, ReclaimNotice, Regions, Rule};
 
 use crate::output::{Output, between};
 
@@ -36,8 +36,18 @@ fn tables() -> String {
             "billed by",
             "at least",
             "a machine that stops itself",
+            "a halted machine costs",
         ],
-        kinds().map(|of| [page(of), markets(of), billed(of), minimum(of), self_stop(of)]),
+        kinds().map(|of| {
+            [
+                page(of),
+                markets(of),
+                billed(of),
+                minimum(of),
+                self_stop(of),
+                halted(of),
+            ]
+        }),
     );
     let machines = table(
         &[
@@ -61,7 +71,11 @@ fn tables() -> String {
             ]
         }),
     );
-    format!("{renting}\n{machines}")
+    let accounts = table(
+        &["kind", "regions", "calls at most", "swept"],
+        kinds().map(|of| [page(of), regions(of), calls(registry::limits(of.kind)), swept(of)]),
+    );
+    format!("{renting}\n{machines}\n{accounts}")
 }
 
 fn table<const COLUMNS: usize>(
@@ -122,14 +136,65 @@ fn self_stop(of: &Capabilities) -> String {
     .to_owned()
 }
 
-fn notice(of: &Capabilities) -> String {
-    match of.reclaim_notice {
-        _ if !of.markets.contains(&Market::Spot) => "–",
-        ReclaimNotice::None => "when it is gone",
-        ReclaimNotice::OnMachine(_) => "on the machine, before",
-        ReclaimNotice::Reported => "by the API, before",
+fn halted(of: &Capabilities) -> String {
+    match of.halted {
+        Halted::Nothing => "nothing",
+        Halted::Disk => "its disk",
+        Halted::Full => "its full price",
     }
     .to_owned()
+}
+
+fn notice(of: &Capabilities) -> String {
+    let ahead = of.reclaim_ahead.as_secs() / 60;
+    match of.reclaim_notice {
+        _ if !of.markets.contains(&Market::Spot) => "–".to_owned(),
+        ReclaimNotice::None => "when it is gone".to_owned(),
+        ReclaimNotice::OnMachine(_) => format!("by the machine, {ahead} minutes before"),
+        ReclaimNotice::Reported => format!("by the API, {ahead} minutes before"),
+    }
+}
+
+fn regions(of: &Capabilities) -> String {
+    match of.regions {
+        Regions::None => "–".to_owned(),
+        Regions::Listed => "those that its API lists".to_owned(),
+        Regions::Chosen => "those of the settings".to_owned(),
+        Regions::Known(names) => names.join(", "),
+    }
+}
+
+fn swept(of: &Capabilities) -> String {
+    let machines = std::iter::once("machine");
+    machines
+        .chain(of.swept.iter().copied())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The limits of all calls; of those of single calls that there are some.
+fn calls(rules: &[Rule]) -> String {
+    let (general, single): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| rule.pattern.is_none());
+    let mut said: Vec<String> = general.into_iter().map(limit).collect();
+    if !single.is_empty() {
+        said.push("some by limits of their own".to_owned());
+    }
+    if said.is_empty() {
+        return "–".to_owned();
+    }
+    said.join("; ")
+}
+
+fn limit(rule: &Rule) -> String {
+    let (calls, window) = (rule.rate.calls, rule.rate.window);
+    let of = if rule.together { "" } else { " of each kind" };
+    // Limits of a minute have a second more, for the way of the calls.
+    match window.as_secs() {
+        1 if window == Duration::from_secs(1) => format!("{calls} a second{of}"),
+        60 | 61 => format!("{calls} a minute{of}"),
+        3600 => format!("{calls} an hour{of}"),
+        _ => format!("{calls}{of} in {} s", window.as_secs_f32()),
+    }
 }
 
 fn host_keys(of: &Capabilities) -> String {
@@ -147,4 +212,52 @@ fn idempotency(of: &Capabilities) -> String {
         Idempotency::LookUp => "a look before it",
     }
     .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_row_in_each_table() {
+        let tables = tables();
+        for kind in registry::kinds() {
+            assert_eq!(
+                tables.matches(&format!("| [`{kind}`]({kind}.md) |")).count(),
+                3,
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_limit_is_said_in_the_unit_that_it_is_published_in() {
+        let lambda = calls(registry::limits("lambda"));
+        assert_eq!(lambda, "1 in 1.1 s; some by limits of their own");
+        let verda = calls(registry::limits("verda"));
+        assert_eq!(
+            verda,
+            "500 a minute; 60 a minute of each kind; some by limits of their own"
+        );
+        assert_eq!(
+            calls(registry::limits("digitalocean")),
+            "200 a minute; 4000 an hour"
+        );
+        assert_eq!(calls(registry::limits("scaleway")), "25 a second");
+        assert_eq!(calls(registry::limits("container")), "–");
+    }
+
+    #[test]
+    fn a_notice_says_how_long_before_and_every_spot_market_has_one() {
+        for of in registry::kinds().filter_map(registry::capabilities) {
+            let is_silent = matches!(of.reclaim_notice, ReclaimNotice::None);
+            assert_eq!(of.reclaim_ahead.is_zero(), is_silent, "{}", of.kind);
+            assert_eq!(
+                notice(of) == "–",
+                !of.markets.contains(&Market::Spot),
+                "{}",
+                of.kind
+            );
+        }
+    }
 }

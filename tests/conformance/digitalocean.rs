@@ -1,7 +1,9 @@
 //! Tests of DigitalOcean alone: tags that outlive what carried them, and private addresses.
 
-use skyward_conformance::{Bench, scope};
-use skyward_core::{Market, order::PoolShape};
+use serde_json::json;
+use skyward_cloudsim::{Fault, Rule};
+use skyward_conformance::{Bench, pool, scope};
+use skyward_core::{ErrorKind, Market, order::PoolShape};
 
 use crate::in_virtual_time;
 
@@ -24,6 +26,34 @@ fn tags_are_no_leftovers_while_a_machine_carries_them_and_are_returned_with_thei
         bench.bring_down(&order, Some(&running.id)).await;
         assert_eq!(left(&bench).await, [""; 0]);
         bench.judge("tags");
+    });
+}
+
+/// DigitalOcean counts what a tag is carried by among the resources that a token may read.
+#[test]
+fn a_token_that_may_read_no_droplets_is_refused_and_takes_no_tag_from_them() {
+    in_virtual_time(async || {
+        let bench = Bench::start("digitalocean", None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        let (running, _) = bench.bring_up(&order).await;
+        let blind = |is_blind: bool| {
+            let set = bench.sim.control("tags", &json!({ "seesNoDroplets": is_blind }));
+            assert!(matches!(set, Some(Ok(_))), "{set:?}");
+        };
+        blind(true);
+        bench.sim.fault(Rule::always("droplets.list", Fault::Forbidden));
+        let refused = bench.provider.account().await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Permission, "{refused}");
+        let refused = bench.provider.release(&pool()).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Permission, "{refused}");
+        // Neither is a count believed where the list can be read.
+        bench.sim.clear_faults();
+        bench.provider.release(&pool()).await.unwrap();
+        blind(false);
+        let listed = bench.list().await.unwrap();
+        assert_eq!(listed.len(), 1, "its mark is gone: {listed:?}");
+        bench.bring_down(&order, Some(&running.id)).await;
+        bench.judge("a token that sees little");
     });
 }
 

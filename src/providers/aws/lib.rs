@@ -50,7 +50,9 @@ use placement::Placement;
 use skyward_core::{
     Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, MachineRef, Market, Offer,
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
-    provider::{BilledTime, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
+    provider::{
+        BilledTime, Halted, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, Regions, SelfStop,
+    },
 };
 use skyward_provider_kit::{Cache, Connected, kind};
 use tokio::time::Instant;
@@ -105,6 +107,8 @@ pub const AWS: kind::Cloud = kind::Cloud {
     endpoints: ENDPOINTS,
     capabilities: &CAPABILITIES,
     fixed: &["region", "regions", "excludeBurstable"],
+    // The SDK slows down by itself when AWS asks for that.
+    limits: &[],
     schema: kind::settings_schema::<Settings>,
     connect,
 };
@@ -158,6 +162,10 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     host_keys: HostKeys::Proved,
     fuse: true,
     reclaim_notice: ReclaimNotice::OnMachine(NOTICE),
+    reclaim_ahead: Duration::from_mins(2),
+    halted: Halted::Disk,
+    regions: Regions::Chosen,
+    swept: &[network::GROUP, network::TEMPLATE],
     hidden_environment: &[],
     ..Capabilities::of(KIND)
 };

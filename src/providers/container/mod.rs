@@ -30,7 +30,7 @@ use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, MachineRef, Offer, Order, Provider, ProviderError,
     ProviderMachine, ProviderPhase, Scope,
     order::Owner,
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{Halted, HostKeys, Idempotency, MarkWriters, Marking, Regions, SelfStop},
 };
 use skyward_provider_kit::http::Effect;
 
@@ -128,6 +128,8 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     mark_writers: MarkWriters::Namespaces,
     idempotency: Idempotency::Token,
     host_keys: HostKeys::Reported,
+    halted: Halted::Nothing,
+    regions: Regions::None,
     ..Capabilities::of(KIND)
 };
 

@@ -36,7 +36,7 @@ pub const LIMITS: &[Rule] = &[
 ];
 
 /// Firewalls, each with its tag.
-const FIREWALLS: Words = Words {
+pub const FIREWALLS: Words = Words {
     one: "firewall",
     list: "list the firewalls",
     add: "add the firewall",

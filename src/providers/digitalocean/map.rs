@@ -127,18 +127,18 @@ fn number_or_text(text: &str) -> Value {
 
 /// The machine that a Droplet is; `None` when it does not carry our mark.
 pub fn machine(droplet: &Droplet) -> Option<ProviderMachine> {
+    let networks = droplet.networks.v4.iter();
     let address = |kind: &str| {
-        let mut all = droplet.networks.v4.iter();
-        all.find(|network| network.kind == kind)
-            .map(|network| network.ip_address.clone())
+        let mut its = networks.clone().filter(|network| network["type"] == kind);
+        its.find_map(|network| network["ip_address"].as_str().filter(|ip| !ip.is_empty()))
     };
-    let endpoint = Endpoint::ssh("root", address("public").as_deref());
+    let endpoint = Endpoint::ssh("root", address("public"));
     Some(ProviderMachine {
         id: droplet.id(),
         mark: droplet.mark()?,
         phase: phase(droplet, endpoint.is_some()),
         endpoint,
-        private_address: address("private").filter(|address| !address.is_empty()),
+        private_address: address("private").map(str::to_owned),
         private_interface: None,
         host_key: None,
         rental: Rental {

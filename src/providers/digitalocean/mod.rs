@@ -24,10 +24,10 @@ use skyward_provider_kit::{
     Kind,
     http::{Answer, Batched, Rest, Rule},
     lookup::{self, Listed as _, PRICE_AGE, Service},
-    shared::Shared,
+    shared::{SSH_KEYS, Shared},
 };
 
-use client::Client;
+use client::{Client, FIREWALLS};
 use config::Settings;
 use wire::{Droplet, Size, Tag};
 
@@ -69,6 +69,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     boot_script: true,
     host_keys: HostKeys::Proved,
     fuse: true,
+    swept: &[SSH_KEYS.one, FIREWALLS.one, TAG],
     ..Capabilities::of(KIND)
 };
 
@@ -91,7 +92,9 @@ impl Service for DigitalOcean {
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
 
     async fn account(&self) -> Result<Option<String>, ProviderError> {
-        // With a token that may not read tags, machines would show no mark, and each order would be sent again.
+        // With a token that may not read tags, machines would show no mark, and each order would be sent again. One that
+        // may not read Droplets would be told that no Droplet carries their tags.
+        self.machines().await?;
         let (account, _) = tokio::try_join!(self.client.account(), self.client.tag(KIND))?;
         let id = account.pointer("/team/uuid").or_else(|| account.get("uuid"));
         Ok(id.and_then(Value::as_str).map(str::to_owned))
@@ -153,11 +156,14 @@ impl Service for DigitalOcean {
     }
 
     /// To remove a tag from a machine would hide whose the machine is. So this looks once more, after the
-    /// key that every order names was returned.
+    /// key that every order names was returned, and at the machines too: what carries a tag is counted among what the
+    /// token may read.
     async fn give_back(&self, tag: &Leftover) -> Result<(), ProviderError> {
-        match self.client.tag(&tag.id).await? {
-            Some(found) if found.is_unused() => self.client.remove_tag(&tag.id).await,
-            _ => Ok(()),
+        let (droplets, found) = tokio::try_join!(self.client.droplets(), self.client.tag(&tag.id))?;
+        let mut carried = droplets.iter().flat_map(|droplet| droplet.tags.iter().flatten());
+        if found.is_none_or(|found| !found.is_unused()) || carried.any(|own| *own == tag.id) {
+            return Ok(());
         }
+        self.client.remove_tag(&tag.id).await
     }
 }

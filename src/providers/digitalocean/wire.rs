@@ -34,19 +34,9 @@ pub struct Rented {
 /// The addresses of a machine.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Networks {
-    /// Those of IPv4.
+    /// Those of IPv4, each with its `ip_address`, and its `type`: `public` or `private`.
     #[serde(default)]
-    pub v4: Vec<Network>,
-}
-
-/// An address of a machine.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Network {
-    /// The address.
-    pub ip_address: String,
-    /// `public` or `private`.
-    #[serde(rename = "type")]
-    pub kind: String,
+    pub v4: Vec<Value>,
 }
 
 /// A kind of machine.

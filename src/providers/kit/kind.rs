@@ -31,6 +31,8 @@ pub struct Cloud {
     pub capabilities: &'static Capabilities,
     /// Settings that a Pool cannot override: they decide what is offered, or are of the account.
     pub fixed: &'static [&'static str],
+    /// How often a client of an account calls at most.
+    pub limits: &'static [Rule],
     /// Schema of its settings. Fields that it does not know are refused.
     pub schema: fn() -> Value,
     /// Makes the client of an account; no call is made yet.
@@ -46,6 +48,7 @@ impl Cloud {
             endpoints: const { &[K::ENDPOINT] },
             capabilities: K::CAPABILITIES,
             fixed: K::FIXED,
+            limits: K::LIMITS,
             schema: settings_schema::<K::Settings>,
             connect: connect::<K>,
         }

@@ -14,11 +14,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, order::Owner,
+    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, error::ErrorClass, order::Owner,
 };
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
+    Cache,
     http::{Batched, operation},
     kind::overridden,
     shared::Shared,
@@ -26,6 +27,8 @@ use crate::{
 
 /// Greatest age of the prices that an order is compared with.
 pub const PRICE_AGE: Duration = Duration::from_mins(5);
+/// Most new machines that are remembered: more than an account can order while lists lag.
+const ORDERED: usize = 4096;
 
 /// A machine in a cloud's list.
 pub trait Listed: Clone + Send + Sync + 'static {
@@ -75,20 +78,23 @@ pub trait Service: Send + Sync + 'static {
     /// The machine as the contract has it; `None` when it is not ours.
     fn seen(&self, machine: &Self::Machine) -> Option<ProviderMachine>;
 
-    /// Orders a machine that is certainly not there yet; answers with its id.
+    /// Orders a machine that is certainly not there yet; answers with its id. An error of another kind than
+    /// Indeterminate means that there is none: the calls of an order that follow the one that makes the machine
+    /// belong into [`Service::start`].
     async fn order(&self, order: &Order, settings: &Self::Settings) -> Result<String, ProviderError>;
 
+    /// Sends the calls of an order that follow the one that made this machine. Its errors never mean that there is
+    /// no machine.
+    async fn start(&self, _id: &str, _order: &Order) -> Result<(), ProviderError> {
+        Ok(())
+    }
+
     /// Sends what is left of an order of several calls, of which a crash or a failure left this machine.
-    /// Answers with its id.
-    async fn resume(
-        &self,
-        machine: &Self::Machine,
-        _order: &Order,
-        _settings: &Self::Settings,
-    ) -> Result<String, ProviderError> {
+    /// Answers with its id; `None` where it was no machine but a part of one that is gone, and is gone now too.
+    async fn resume(&self, machine: &Self::Machine, _order: &Order) -> Result<Option<String>, ProviderError> {
         // Each look at the machine tells how far that is.
         let _ = self.finish(machine).await;
-        Ok(machine.id())
+        Ok(Some(machine.id()))
     }
 
     /// Finishes an order that a crash or a lost answer interrupted, such as joining a network.
@@ -124,12 +130,13 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// The provider over a service.
-pub(crate) fn provider(service: impl Service, settings: Value, identity: String) -> Arc<dyn Provider> {
+pub(crate) fn provider<S: Service>(service: S, settings: Value, identity: String) -> Arc<dyn Provider> {
     Arc::new(LookUp {
         service,
         settings,
         identity,
         machines: Batched::default(),
+        ordered: Cache::new(S::CAPABILITIES.settle_time, ORDERED),
     })
 }
 
@@ -140,6 +147,8 @@ struct LookUp<S: Service> {
     /// Stands for the account's id where the cloud tells none.
     identity: String,
     machines: Batched<Vec<S::Machine>>,
+    /// Ids of new machines by the UIDs of their Machines, for as long as a list may lack them.
+    ordered: Cache<String, String>,
 }
 
 /// The result of a look for one machine.
@@ -172,6 +181,9 @@ impl<S: Service> LookUp<S> {
         machine: &MachineRef,
     ) -> Result<Look<S::Machine>, ProviderError> {
         let ours = |found: &S::Machine| found.mark().is_some_and(|mark| mark.is(&machine.mark));
+        if let Some(found) = self.just_ordered(machines, machine).await? {
+            return Ok(Look::Found(found));
+        }
         let Some(id) = &machine.id else {
             // A machine that is gone must not hide an existing one.
             let mut all: Vec<_> = machines.iter().filter(|found| ours(found)).collect();
@@ -195,14 +207,51 @@ impl<S: Service> LookUp<S> {
         }
     }
 
+    /// The machine without an id on record that this process ordered a moment ago and no list shows yet. Its order
+    /// may have failed after it was made, so that only its id is left of it.
+    async fn just_ordered(
+        &self,
+        machines: &[S::Machine],
+        machine: &MachineRef,
+    ) -> Result<Option<S::Machine>, ProviderError> {
+        let id = match &machine.id {
+            None => self.ordered.known(&machine.mark.machine_uid),
+            Some(_) => None,
+        };
+        let Some(id) = id.filter(|id| machines.iter().all(|found| found.id() != **id)) else {
+            return Ok(None);
+        };
+        let Some(found) = self.service.machine(&id).await?.filter(|found| !found.gone()) else {
+            return Ok(None);
+        };
+        match machine.mark.owner_of(found.mark().as_ref()) {
+            Owner::Ours => Ok(Some(found)),
+            Owner::Another => Ok(None),
+            Owner::Nobody => Err(ProviderError::nobodys(S::CAPABILITIES.marking, &id)),
+        }
+    }
+
     async fn order(&self, order: &Order) -> Result<Accepted, ProviderError> {
         let settings: S::Settings = overridden(S::CAPABILITIES.kind, &self.settings, &order.overrides)?;
-        let id = match self.look(&MachineRef::of(order)).await? {
-            // A machine that is gone does not fulfil an order, as after a restore of the cluster.
-            Look::Found(found) if found.gone() => self.service.order(order, &settings).await?,
-            Look::Found(found) => self.service.resume(&found, order, &settings).await?,
-            Look::Nothing | Look::Foreign => self.service.order(order, &settings).await?,
-        };
+        // A machine that is gone does not fulfil an order, as after a restore of the cluster.
+        if let Look::Found(found) = self.look(&MachineRef::of(order)).await?
+            && !found.gone()
+            && let Some(id) = self.service.resume(&found, order).await.map_err(exists)?
+        {
+            return Ok(Accepted { id });
+        }
+        let uid = &order.mark.machine_uid;
+        if let Some(id) = self.ordered.known(uid) {
+            let what = format!("{id} was ordered a moment ago, and the cloud does not show it yet");
+            return Err(ProviderError::new(
+                ErrorKind::Indeterminate,
+                "look at the machine",
+                what,
+            ));
+        }
+        let id = self.service.order(order, &settings).await?;
+        self.ordered.insert(uid.clone(), id.clone());
+        self.service.start(&id, order).await.map_err(exists)?;
         Ok(Accepted { id })
     }
 
@@ -220,11 +269,15 @@ impl<S: Service> LookUp<S> {
             }
             found => found,
         };
-        match found {
+        let ended = match found {
             Look::Found(found) if !found.gone() => or_gone(self.service.end(&found).await),
             Look::Foreign => Ok(Deletion::Foreign),
             Look::Found(_) | Look::Nothing => Ok(Deletion::Gone),
+        };
+        if matches!(ended, Ok(Deletion::Gone)) {
+            self.ordered.forget(|uid| *uid == machine.mark.machine_uid);
         }
+        ended
     }
 
     async fn left(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
@@ -249,6 +302,16 @@ impl<S: Service> LookUp<S> {
 /// Whether a machine exists and carries no mark.
 fn is_nobodys(machine: &impl Listed) -> bool {
     machine.mark().is_none() && !machine.gone()
+}
+
+/// The error of a call for a machine that was made: an error that would mean to order again at once says that the
+/// order may have had its effect. The others are no reason to order again, or say that this process does not lead.
+fn exists(mut error: ProviderError) -> ProviderError {
+    let orders_again = matches!(error.kind.class(), ErrorClass::Retryable | ErrorClass::Signal);
+    if orders_again && error.kind != ErrorKind::NotLeading {
+        error.kind = ErrorKind::Indeterminate;
+    }
+    error
 }
 
 /// A machine that is not found is gone.

@@ -1,5 +1,6 @@
 //! Texts that must fit a limit, and messages of clouds. Pure.
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// A text as a DNS label of at most 63 characters; a longer text ends in its digest, so that
@@ -58,6 +59,19 @@ pub fn quoted(text: &str) -> String {
 pub fn said(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     cut(&line, 500).trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// A value in words, such as `quota 0, resource L4`.
+pub fn plain(value: &Value) -> String {
+    let joined = |words: &mut dyn Iterator<Item = String>| words.collect::<Vec<_>>().join(", ");
+    let field = |(name, value): (&String, &Value)| format!("{name} {}", plain(value));
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => joined(&mut values.iter().map(plain)),
+        Value::Object(fields) => joined(&mut fields.iter().map(field)),
+        other => other.to_string(),
+    }
 }
 
 /// An error and its causes in one line: the outer one often says only "service error".

@@ -21,7 +21,7 @@ use skyward_provider_kit::{
     Kind,
     http::{Answer, Batched, Rest, Rule},
     lookup::{self, PRICE_AGE, Service},
-    shared::Shared,
+    shared::{SSH_KEYS, Shared},
 };
 
 use client::Client;
@@ -64,6 +64,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     boot_script: true,
     host_keys: HostKeys::Proved,
     fuse: true,
+    swept: &[SSH_KEYS.one],
     ..Capabilities::of(KIND)
 };
 

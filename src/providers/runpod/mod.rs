@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, ErrorKind, Market, Offer, Order, ProviderError, ProviderMachine,
     Usd,
-    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+    provider::{Halted, HostKeys, Idempotency, Marking, ReclaimNotice, Regions, SelfStop},
 };
 use skyward_provider_kit::{
     Amount, Kind as _,
@@ -76,6 +76,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     // Containers without CAP_SYS_ADMIN.
     fuse: false,
     reclaim_notice: ReclaimNotice::None,
+    halted: Halted::Disk,
+    regions: Regions::None,
     // Images of many GB are loaded while SSH answers already.
     bootstrap_timeout: Duration::from_mins(10),
     hidden_environment: &[

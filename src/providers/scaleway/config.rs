@@ -55,7 +55,9 @@ pub struct Settings {
     pub exchange_rate: Option<ExchangeRate>,
 }
 
-/// The zones that have GPUs. Machines are looked for in each, whatever the settings say by now.
-pub const ZONES: [&str; 6] = [
-    "fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "pl-waw-3",
+/// The zones that have Instances and block storage; the stock says which have GPUs. Machines are looked for in each,
+/// whatever the settings say by now.
+#[rustfmt::skip]
+pub const ZONES: [&str; 9] = [
+    "fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "nl-ams-3", "pl-waw-1", "pl-waw-2", "pl-waw-3",
 ];

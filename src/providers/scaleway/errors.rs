@@ -30,9 +30,11 @@ const RAISE: &str =
 /// The error of a failure.
 pub fn provider_error(answer: &Answer) -> ProviderError {
     let code: String = answer.json_at("/type").unwrap_or_default();
-    let words = message(answer);
+    // Which quota, right, argument or type it is about, too: names are no words about what went wrong.
+    let words = answer.told(&["/message", "/help_message", "/resource", "/fields", "/details"]);
+    let about = answer.told(&["/message", "/fields", "/details/0/help_message"]);
     let refuses = matches!(answer.status.as_u16(), 400 | 402 | 403 | 409 | 412);
-    let says = |phrases| refuses && says(&words, phrases);
+    let says = |phrases| refuses && says(&about, phrases);
     let (kind, remedy) = match code.as_str() {
         "out_of_stock" => (ErrorKind::NoCapacity, None),
         // Nothing was done.
@@ -53,14 +55,6 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
 pub fn is_busy(error: &ProviderError) -> bool {
     let code = error.code.as_deref();
     matches!(code, Some("transient_state" | "precondition_failed"))
-}
-
-/// The words, and what is wrong with which argument.
-fn message(answer: &Answer) -> String {
-    let at = ["/message", "/details/0/argument_name", "/details/0/help_message"];
-    let words = at.map(|pointer| answer.json_at::<String>(pointer).unwrap_or_default());
-    let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    words.join(": ")
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ const TAGS: Tags = Tags::new("skyward-", 128);
 const BETWEEN: char = '=';
 /// Disks are sold in GB.
 const GB: u64 = 1_000_000_000;
+/// The organization that Scaleway's own images belong to.
+const SCALEWAY: &str = "51b656e3-4865-41e8-adbc-0c45bdd780db";
 
 impl Listed for Machine {
     fn id(&self) -> String {
@@ -51,8 +53,8 @@ impl Listed for Machine {
     }
 }
 
-/// What exists for machines: servers, and marked disks that no server has. A disk that a server has
-/// cannot be deleted, so it does no harm that one list is newer than the other.
+/// What exists for machines: servers, and marked disks that no server has. One list may be newer than the other, so
+/// a disk may have a server all the same; then Scaleway refuses to delete it.
 pub fn machines(servers: Vec<Server>, disks: Vec<Disk>) -> Vec<Machine> {
     let root = |server: &Server| server.volumes["0"]["id"].as_str().map(str::to_owned);
     let had: Vec<String> = servers.iter().filter_map(root).collect();
@@ -61,14 +63,14 @@ pub fn machines(servers: Vec<Server>, disks: Vec<Disk>) -> Vec<Machine> {
     servers.into_iter().map(Machine::Server).chain(left).collect()
 }
 
-/// The body that makes a server of this image; `least` is what the image needs of the disk in bytes.
-pub fn body(order: &Order, settings: &Settings, project: &str, image: &str, least: u64) -> Value {
+/// The body that makes a server of this image.
+pub fn body(order: &Order, settings: &Settings, project: &str, image: &str) -> Value {
     let mut tags = TAGS.write_texts(&order.mark, BETWEEN);
     // The system of the machine fetches its keys at each boot: those of the project, and this one.
     let key: Vec<&str> = order.authorized_key.split_whitespace().take(2).collect();
     tags.push(format!("AUTHORIZED_KEY={}", key.join("_")));
     let usual = settings.disk.as_ref().map(skyward_api::shared::Disk::bytes);
-    let disk = least.max(order.disk_bytes.or(usual).unwrap_or(125 * GB));
+    let disk = order.disk_bytes.or(usual).unwrap_or(125 * GB);
     let disk = disk.div_ceil(GB).saturating_mul(GB);
     let mut body = json!({
         "name": marks::hostname(&order.mark),
@@ -95,20 +97,29 @@ pub fn disk(server: &Server) -> Option<(&str, Value)> {
     Some((server.volumes["0"]["id"].as_str()?, names))
 }
 
-/// The newest Ubuntu with drivers among public images, with the least bytes of its disk. Machines with
-/// GPUs have no disk but one of block storage.
-pub fn image(images: &[Image]) -> Option<(String, u64)> {
+/// The newest Ubuntu with drivers among Scaleway's own images: people publish images, too. Machines with GPUs have no
+/// disk but one of block storage.
+pub fn image(images: &[Image]) -> Option<String> {
     let will_do = |image: &&Image| {
-        image.root_volume["volume_type"] == "sbs_snapshot"
+        image.organization.as_deref() == Some(SCALEWAY)
+            && image.state.as_deref() == Some("available")
+            && image.root_volume["volume_type"] == "sbs_snapshot"
             && mentions(&image.name, &["ubuntu"])
             && mentions(&image.name, &["gpu", "cuda", "nvidia"])
     };
+    let made = |image: &&Image| time(image.creation_date.as_deref());
     let newest = images
         .iter()
         .filter(will_do)
-        .max_by_key(|image| (time(image.creation_date.as_deref()), image.id.clone()))?;
-    let size = newest.root_volume["size"].as_u64();
-    Some((newest.id.clone(), size.unwrap_or_default()))
+        .max_by_key(|image| (system(&image.name), made(image), image.id.clone()))?;
+    Some(newest.id.clone())
+}
+
+/// The number of an image's system: 13 of `Ubuntu Noble GPU OS 13 (Nvidia)`. An older one may be published again.
+fn system(name: &str) -> Option<u32> {
+    let name = name.to_lowercase();
+    let mut words = name.split(' ').skip_while(|word| *word != "os");
+    words.nth(1)?.parse().ok()
 }
 
 /// The machine that a server or a disk is; `None` when it does not carry our mark.

@@ -4,7 +4,9 @@
 //! An order has four calls: a server is made, its disk is marked, the server is told its boot data, and
 //! switched on. Each can be the last one before a crash or a failure, and then the same order goes on
 //! there. Marks are tags; the disk of a server outlives it, and a machine is not gone while its disk is
-//! there. No server is switched on or ended before its disk is marked. Nothing is shared: the key of a Pool comes with the boot data, since a key of
+//! there. No server is switched on before its disk is marked, and no server that is switched off is deleted
+//! before. A server that was switched on is ended as it is: another disk may be its first one by now, which
+//! carries no mark of ours. Nothing is shared: the key of a Pool comes with the boot data, since a key of
 //! the project would be let in to all other machines of the project.
 
 pub mod client;
@@ -21,7 +23,7 @@ use futures::future::try_join_all;
 use skyward_core::{
     Capabilities, CredentialKey, Credentials, Deletion, ErrorKind, Offer, Order, ProviderError,
     ProviderMachine,
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, Regions, SelfStop},
 };
 use skyward_provider_kit::{
     Cache, boot,
@@ -89,6 +91,9 @@ const CAPABILITIES: Capabilities = Capabilities {
     boot_script: true,
     host_keys: HostKeys::Proved,
     fuse: true,
+    regions: Regions::Known(&ZONES),
+    // Each is ended as the rest of its machine.
+    swept: &["disk"],
     ..Capabilities::of(KIND)
 };
 
@@ -97,8 +102,8 @@ pub struct Scaleway {
     client: Client,
     settings: Settings,
     kinds: Batched<Kinds>,
-    /// The image of each zone, and the least bytes of its disk.
-    images: Cache<String, (String, u64)>,
+    /// The image of each zone.
+    images: Cache<String, String>,
 }
 
 impl Scaleway {
@@ -122,8 +127,8 @@ impl Scaleway {
         servers
     }
 
-    /// The image of a zone, and the least bytes of its disk.
-    async fn image(&self, zone: &str) -> Result<(String, u64), ProviderError> {
+    /// The image of a zone.
+    async fn image(&self, zone: &str) -> Result<String, ProviderError> {
         let choice = async || {
             let images = self.client.images(zone).await?;
             map::image(&images).ok_or_else(|| {
@@ -135,51 +140,22 @@ impl Scaleway {
         Ok((*chosen).clone())
     }
 
-    /// Marks the disk of a server; whether the disk is there.
-    async fn mark_disk(&self, server: &Server) -> Result<bool, ProviderError> {
-        match map::disk(server) {
-            Some((disk, names)) => self.client.name_disk(&server.zone, disk, names).await,
-            None => Ok(false),
-        }
-    }
-
-    /// The calls of an order after the first one.
-    async fn start(&self, zone: &str, id: &str, order: &Order) -> Result<(), ProviderError> {
-        let server = self.client.server(zone, id).await?;
-        let marked = match &server {
-            Some(server) => self.mark_disk(server).await?,
-            None => false,
-        };
-        if !marked {
-            let what = format!("the new server {id} or its disk is not shown yet");
-            return Err(ProviderError::new(ErrorKind::Transient, "mark the disk", what));
-        }
-        let started = async {
-            // The Pool's key is the only one of `root` then, whatever keys the project has.
-            let data = boot::script(order);
-            self.client.boot_data(zone, id, data).await?;
-            self.client.act(zone, id, "poweron").await
-        };
-        let Err(refused) = started.await else {
-            return Ok(());
-        };
-        // An earlier try may have been heard.
-        let server = self.client.server(zone, id).await;
-        let is_on = matches!(server, Ok(Some(server)) if server.state != "stopped");
-        if is_on { Ok(()) } else { Err(refused) }
-    }
-
-    async fn end_server(&self, server: &Server) -> Result<(), ProviderError> {
-        if server.state == "stopping" {
+    /// Marks the disk of a server that is switched off: a disk without a mark is found by nobody.
+    async fn mark_disk(&self, server: &Server) -> Result<(), ProviderError> {
+        if let Some((disk, names)) = map::disk(server)
+            && self.client.name_disk(&server.zone, disk, names).await?
+        {
             return Ok(());
         }
-        // Its order may not have come so far, and a person may have taken the mark away.
-        self.mark_disk(server).await?;
-        match server.state.as_str() {
-            "stopped" => self.client.delete(&server.zone, &server.id).await,
-            _ => self.client.act(&server.zone, &server.id, "terminate").await,
-        }
+        Err(not_shown(&server.id))
     }
+}
+
+fn not_shown(server: &str) -> ProviderError {
+    let what = format!(
+        "the server {server} or its disk is not shown yet. If it stays so, delete the server in the console of Scaleway"
+    );
+    ProviderError::new(ErrorKind::Transient, "mark the disk", what)
 }
 
 #[async_trait]
@@ -235,40 +211,58 @@ impl Service for Scaleway {
         let rate = self.settings.exchange_rate.as_ref();
         let sold = kind.and_then(|kind| Some((kind, offers::price(kind, rate)?)));
         lookup::affordable(<Self as kind::Kind>::CLOUD, sold, order)?;
-        let (image, least) = match &settings.image {
-            Some(image) => (image.clone(), 0),
+        let image = match &settings.image {
+            Some(image) => image.clone(),
             None => self.image(zone).await?,
         };
-        let body = map::body(order, settings, &self.client.project, &image, least);
-        let id = self.client.create(zone, body).await?;
-        self.start(zone, &id, order).await?;
-        Ok(id)
+        let body = map::body(order, settings, &self.client.project, &image);
+        self.client.create(zone, body).await
     }
 
-    async fn resume(
-        &self,
-        machine: &Machine,
-        order: &Order,
-        settings: &Settings,
-    ) -> Result<String, ProviderError> {
+    async fn start(&self, id: &str, order: &Order) -> Result<(), ProviderError> {
+        let zone = order.region.as_str();
+        let server = self.client.server(zone, id).await?;
+        self.mark_disk(&server.ok_or_else(|| not_shown(id))?).await?;
+        let started = async {
+            // The Pool's key is the only one of `root` then, whatever keys the project has.
+            self.client.boot_data(zone, id, boot::script(order)).await?;
+            self.client.act(zone, id, "poweron").await
+        };
+        let Err(refused) = started.await else {
+            return Ok(());
+        };
+        // An earlier try may have been heard.
+        let server = self.client.server(zone, id).await;
+        let is_on = matches!(server, Ok(Some(server)) if server.state != "stopped");
+        if is_on { Ok(()) } else { Err(refused) }
+    }
+
+    async fn resume(&self, machine: &Machine, order: &Order) -> Result<Option<String>, ProviderError> {
         match machine {
-            Machine::Server(server) => {
-                if server.state == "stopped" {
-                    self.start(&server.zone, &server.id, order).await?;
-                }
-                Ok(server.id.clone())
+            Machine::Server(server) if server.state == "stopped" => {
+                self.start(&server.id, order).await?;
+                Ok(Some(server.id.clone()))
             }
-            // Of a server that was deleted. If the disk cannot be deleted yet, it is with the next server.
-            Machine::Disk(disk) => {
-                let _ = self.client.delete_disk(&disk.zone, &disk.id).await;
-                self.order(order, settings).await
-            }
+            Machine::Server(server) => Ok(Some(server.id.clone())),
+            // Of a server that was deleted, or of one that the list does not show yet, which keeps its disk.
+            Machine::Disk(disk) => match self.client.delete_disk(&disk.zone, &disk.id).await {
+                Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+                _ => Ok(None),
+            },
         }
     }
 
     async fn end(&self, machine: &Machine) -> Result<Deletion, ProviderError> {
         let ended = match machine {
-            Machine::Server(server) => self.end_server(server).await,
+            Machine::Server(server) => match server.state.as_str() {
+                "stopping" => Ok(()),
+                "stopped" => {
+                    // Its order may not have come so far.
+                    self.mark_disk(server).await?;
+                    self.client.delete(&server.zone, &server.id).await
+                }
+                _ => self.client.act(&server.zone, &server.id, "terminate").await,
+            },
             Machine::Disk(disk) => self.client.delete_disk(&disk.zone, &disk.id).await,
         };
         // It is in the middle of something, such as leaving its server; or it is gone, and its disk is not.

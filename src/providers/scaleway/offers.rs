@@ -60,9 +60,10 @@ pub fn price(kind: &Kind, rate: Option<&ExchangeRate>) -> Option<Usd> {
     rate?.in_usd(kind.hourly_price?).filter(|price| !price.is_zero())
 }
 
-/// The GPUs, whose name, memory and form factor the name of a kind has too (`H100-SXM-8-80G`).
+/// The GPUs of a kind that can be ordered, whose name, memory and form factor the name of a kind has too (`H100-SXM-8-80G`).
 fn gpus(kind: &str, info: &Kind) -> Option<Accelerators> {
-    let count = f64::from(info.gpu?);
+    // The image is one of this architecture.
+    let count = f64::from(info.gpu.filter(|_| info.arch.as_deref() == Some("x86_64"))?);
     // The words before the count: `H100-SXM` of `H100-SXM-8-80G`.
     let words = kind.split('-').take_while(|word| word.parse::<u32>().is_err());
     let named = words.collect::<Vec<_>>().join(" ");

@@ -71,6 +71,8 @@ pub struct Kind {
     /// The model of the GPUs: `gpu_name`, and `gpu_memory` of one in bytes.
     #[serde(default)]
     pub gpu_info: Value,
+    /// Its architecture, such as `x86_64`.
+    pub arch: Option<String>,
     /// Whether Scaleway sells it no longer.
     pub end_of_service: Option<bool>,
 }
@@ -84,8 +86,11 @@ pub struct Image {
     pub name: String,
     /// When it was made.
     pub creation_date: Option<String>,
-    /// What its machines start from: `size` in bytes, and `volume_type`, which is `sbs_snapshot` for images of
-    /// block storage.
+    /// Whose it is.
+    pub organization: Option<String>,
+    /// Where it is in its life: `available` is one that can be started.
+    pub state: Option<String>,
+    /// What its machines start from: `volume_type` is `sbs_snapshot` for images of block storage, whose `size` is 0.
     #[serde(default)]
     pub root_volume: Value,
 }

@@ -26,7 +26,7 @@ use skyward_core::{
     ProviderMachine, ProviderPhase, Usd,
     error::ErrorClass,
     machine::FailureKind,
-    provider::{HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+    provider::{Halted, HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
     Kind,
@@ -100,6 +100,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     // Containers without CAP_SYS_ADMIN.
     fuse: false,
     reclaim_notice: ReclaimNotice::None,
+    halted: Halted::Disk,
+    swept: &[OVERLAY],
     hidden_environment: &["CONTAINER_API_KEY", "JUPYTER_TOKEN"],
     ..Capabilities::of(KIND)
 };

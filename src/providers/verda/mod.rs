@@ -23,7 +23,7 @@ use skyward_provider_kit::{
     boot::bare_script,
     http::{Answer, Auth, Batched, Rest, Rule},
     lookup::{self, PRICE_AGE, Service},
-    shared::Shared,
+    shared::{SCRIPTS, SSH_KEYS, Shared},
 };
 
 use client::{Acted, Client};
@@ -87,6 +87,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     host_keys: HostKeys::FirstContact,
     fuse: true,
     reclaim_notice: ReclaimNotice::None,
+    swept: &[SSH_KEYS.one, SCRIPTS.one, VOLUME],
     ..Capabilities::of(KIND)
 };
 

@@ -28,7 +28,8 @@
 //! costs nothing. One whose host is lost is `off`. Without balance an order is a 403. A tag that exists is
 //! returned. Tags are no leftovers of the meter, since they cost nothing and orders leave them behind.
 //! Firewalls are set after five seconds and keep nobody out. The default VPC of a region is the same in
-//! all accounts. The cap of a month's hours is left out. Prices and stock are examples.
+//! all accounts. The cap of a month's hours is left out. Prices and stock are examples. The control `tags` with
+//! `{"seesNoDroplets": true}` counts what a tag is carried by as for a token without the scope `droplet:read`.
 
 mod catalogue;
 mod droplets;
@@ -58,6 +59,8 @@ use crate::core::world::{Happening, World};
 pub struct DigitalOcean {
     /// The names of tags, by account and name in lower case.
     tags: BTreeMap<(String, String), String>,
+    /// Whether the tokens may see no Droplets behind tags.
+    sees_no_droplets: bool,
 }
 
 const PAGE_SIZE: PageSize = PageSize {
@@ -197,6 +200,11 @@ impl RestApi for DigitalOcean {
 
     fn furnish(&mut self, world: &mut World) {
         catalogue::furnish(world);
+    }
+
+    fn control(&mut self, _world: &mut World, name: &str, body: &Value) -> Option<Result<Value, String>> {
+        self.sees_no_droplets = body["seesNoDroplets"].as_bool().filter(|_| name == "tags")?;
+        Some(Ok(body.clone()))
     }
 
     fn problem(status: u16, code: &str, text: &str) -> Answer {

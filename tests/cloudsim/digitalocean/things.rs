@@ -134,10 +134,10 @@ impl DigitalOcean {
     }
 }
 
-fn shown_tag(visit: &Visit<'_>, tag: &str) -> Value {
+fn shown_tag(api: &DigitalOcean, visit: &Visit<'_>, tag: &str) -> Value {
     let machines = visit.world.machines_of(&visit.account);
     let tagged = machines.filter(|machine| machine.exists() && has(&machine.detail["tags"], tag));
-    let count = tagged.count();
+    let count = tagged.filter(|_| !api.sees_no_droplets).count();
     json!({ "name": tag, "resources": { "count": count, "droplets": { "count": count } } })
 }
 
@@ -146,18 +146,19 @@ pub(super) fn tags(api: &mut DigitalOcean, visit: &mut Visit<'_>) -> Result<Answ
         .tags
         .iter()
         .filter(|((account, _), _)| *account == visit.account);
-    listed(visit, "tags", own.map(|(_, tag)| shown_tag(visit, tag)))
+    listed(visit, "tags", own.map(|(_, tag)| shown_tag(api, visit, tag)))
 }
 
 pub(super) fn tag(api: &DigitalOcean, visit: &Visit<'_>, tag: &str) -> Option<Value> {
-    api.has_tag(&visit.account, tag).then(|| shown_tag(visit, tag))
+    api.has_tag(&visit.account, tag)
+        .then(|| shown_tag(api, visit, tag))
 }
 
 pub(super) fn create_tag(api: &mut DigitalOcean, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
     let NewTag { name } = body(visit.request)?;
     let named = api.named_tags(&visit.account, &[name])?;
     api.keep_tags(&visit.account, &named);
-    let tag = shown_tag(visit, &named.concat());
+    let tag = shown_tag(api, visit, &named.concat());
     Ok(Answer::json(201, &json!({ "tag": tag })))
 }
 

@@ -19,7 +19,7 @@ type TypeRow = (&'static str, &'static str, [u32; 5], &'static [&'static str]);
 
 #[rustfmt::skip]
 const TYPES: [TypeRow; 7] = [
-    ("L4-1-24G", "L4", [1, 24, 8, 48, 750], &["fr-par-1", "fr-par-2", "pl-waw-3"]),
+    ("L4-1-24G", "L4", [1, 24, 8, 48, 750], &["fr-par-1", "fr-par-2", "pl-waw-2", "pl-waw-3"]),
     ("L4-2-24G", "L4", [2, 24, 16, 96, 1_500], &["fr-par-2"]),
     ("L40S-1-48G", "L40S", [1, 48, 8, 96, 1_400], &["fr-par-2"]),
     ("H100-1-80G", "H100-PCIe", [1, 80, 24, 240, 2_730], &["fr-par-2", "nl-ams-1"]),
@@ -32,9 +32,14 @@ const TYPES: [TypeRow; 7] = [
 const GONE: &str = "RENDER-S";
 
 #[rustfmt::skip]
-const ZONES: [&str; 6] = ["fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "pl-waw-3"];
+const ZONES: [&str; 9] = [
+    "fr-par-1", "fr-par-2", "fr-par-3", "nl-ams-1", "nl-ams-2", "nl-ams-3", "pl-waw-1", "pl-waw-2", "pl-waw-3",
+];
 
-/// Label, name, type of the root volume, its GB. The last one is the local variant of the first.
+/// The organization of Scaleway's own images.
+const SCALEWAY: &str = "51b656e3-4865-41e8-adbc-0c45bdd780db";
+
+/// Label, name, type of the root volume, the least GB of a server's. The last one is the local variant of the first.
 #[rustfmt::skip]
 const IMAGES: [(&str, &str, &str, u64); 3] = [
     ("ubuntu_noble", "Ubuntu 24.04 Noble Numbat", "sbs_snapshot", 10),
@@ -121,12 +126,13 @@ fn images_of(zone: &str) -> impl Iterator<Item = (&'static str, Value)> {
     let place = ZONES.iter().take_while(|known| **known != zone).count();
     IMAGES.iter().enumerate().map(move |(number, (label, name, volume, size))| {
         let id = format!("7c1e0000-0000-4000-8000-0000000{place:02}{number:03}");
-        let root = json!({ "id": id.replace("7c1e", "70ce"), "name": name, "size": size * GB, "volume_type": volume });
+        let told = if *volume == "l_ssd" { size * GB } else { 0 };
+        let root = json!({ "id": id.replace("7c1e", "70ce"), "name": name, "size": told, "volume_type": volume });
         let created = "2026-01-15T12:00:00.000000+00:00";
         let image = json!({
             "id": id, "name": name, "arch": "x86_64", "creation_date": created, "modification_date": created,
-            "default_bootscript": null, "extra_volumes": {}, "from_server": "", "organization": "scaleway",
-            "project": "scaleway", "public": true, "root_volume": root, "state": "available", "tags": [], "zone": zone,
+            "default_bootscript": null, "extra_volumes": {}, "from_server": "", "organization": SCALEWAY,
+            "project": SCALEWAY, "public": true, "root_volume": root, "state": "available", "tags": [], "zone": zone,
         });
         (*label, image)
     })
@@ -137,6 +143,12 @@ pub(super) fn image(zone: &str, named: &str) -> Option<Value> {
     let mut images = images_of(zone);
     let found = images.find(|(label, image)| *label == named || image["id"] == named);
     found.map(|(_, image)| image)
+}
+
+/// The least bytes of the root volume of a server of this image.
+pub(super) fn least(image: &Value) -> u64 {
+    let known = IMAGES.iter().find(|(_, name, _, _)| image["name"] == *name);
+    known.map_or(GB, |(_, _, _, size)| size * GB)
 }
 
 pub(super) fn images(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {

@@ -9,7 +9,7 @@
 //! | the secret key in `X-Auth-Token`; failures are `{"type", "message"}` and what the type has beside them | [`Scaleway::REFUSALS`] |
 //! | pages of Instances by `per_page`, with `X-Total-Count`; all others by `page_size` | [`listed`] |
 //! | types are a map, in euros; gone ones have `end_of_service`; stock is `available`, `scarce` or `shortage` | `catalogue.rs` |
-//! | images have an id in each zone, and labels, which orders take; no type takes a local volume | `catalogue.rs`, `orders.rs` |
+//! | images have an id in each zone, and labels, which orders take; no type takes a local volume; the size of a snapshot in block storage is told as 0 | `catalogue.rs`, `orders.rs` |
 //! | an order leaves a server that is `stopped`, with its root volume; a quota is refused there, a shortage at `poweron` | `orders.rs`, `servers.rs` |
 //! | every key of the project is on a server when it starts; user data before that is run | `servers.rs` |
 //! | a dynamic address is there while the server runs | `servers.rs` |
@@ -26,9 +26,9 @@
 //! Assumed, since no fact says it: a shortage is a 503, money and locks are a 403. A server cannot be
 //! terminated in the first ten seconds of its start; `stopping` lasts five seconds. A volume is detached three
 //! seconds after its server is gone. A start that fails, or a host that is lost, leaves the server `stopped`
-//! for nothing. Each project has a default security group that lets everything in. A tag `AUTHORIZED_KEY=` is
-//! nothing but a tag. 100 calls a second. Prices and stock are examples. The control `servers` with
-//! `{"alone": true}` takes volumes and addresses off the bill.
+//! for nothing. Each image has a least size of a server's volume. Each project has a default security group that
+//! lets everything in. A tag `AUTHORIZED_KEY=` is nothing but a tag. 100 calls a second. Prices and stock are
+//! examples. The control `servers` with `{"alone": true}` takes volumes and addresses off the bill.
 
 mod catalogue;
 mod orders;

@@ -67,7 +67,7 @@ pub(super) fn create(api: &mut Scaleway, visit: &mut Visit<'_>, _: &str) -> Resu
     if snapshot["volume_type"] == "l_ssd" || root.volume_type.is_some_and(|kind| kind != "sbs_volume") {
         return bad("volumes: the total size of local volumes must be 0 for this type");
     }
-    let least = snapshot["size"].as_u64().unwrap_or(GB);
+    let least = catalogue::least(&image);
     let size = root.size.unwrap_or(least);
     if size < least {
         return bad("volumes: the root volume is smaller than the image");

@@ -177,6 +177,20 @@ fn a_droplet_is_a_machine_and_what_is_not_ours_is_none() {
     assert!(super::machine(&droplets[1]).is_none());
 }
 
+#[test]
+fn an_address_that_says_nothing_hides_no_other() {
+    let mut droplet = droplets().remove(0);
+    for odd in [
+        json!({}),
+        json!({ "type": "public" }),
+        json!({ "type": "public", "ip_address": "" }),
+    ] {
+        droplet.networks.v4.insert(0, odd);
+    }
+    let endpoint = machine(&droplet).unwrap().endpoint.unwrap();
+    assert_eq!(endpoint.dial, Dial::Address("198.51.100.2:22".parse().unwrap()));
+}
+
 #[rstest]
 #[case("new", true, "Starting")]
 #[case("active", true, "Running")]
@@ -188,7 +202,7 @@ fn each_status_has_its_phase(#[case] status: &str, #[case] has_address: bool, #[
     let mut droplet = droplets().remove(0);
     status.clone_into(&mut droplet.status);
     if !has_address {
-        droplet.networks.v4.retain(|network| network.kind == "private");
+        droplet.networks.v4.retain(|network| network["type"] == "private");
     }
     let phase = format!("{:?}", machine(&droplet).unwrap().phase);
     assert!(phase.contains(expected), "{phase}");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::Effect;
-use crate::said;
+use crate::{said, text::plain};
 
 /// Longest id that is believed.
 const LONGEST_ID: usize = 128;
@@ -138,6 +138,16 @@ impl Answer {
             })
     }
 
+    /// All that it says at these JSON pointers of its body, in one line: the words of a failure, and what they are
+    /// about.
+    pub fn told(&self, pointers: &[&str]) -> String {
+        let all = pointers
+            .iter()
+            .map(|pointer| plain(&self.json_at(pointer).unwrap_or_default()));
+        let all: Vec<String> = all.filter(|words| !words.is_empty()).collect();
+        all.join(": ")
+    }
+
     /// What an answer that cannot be understood means for the call.
     pub fn lost(&self) -> ErrorKind {
         self.effect.lost()
@@ -258,6 +268,20 @@ mod tests {
         let answer = Answer::new("create the instance", Effect::Creates, "Somewhere", 202, body);
         let found = answer.id(pointer).map_err(|error| error.kind);
         assert_eq!(found, expected.map(str::to_owned).ok_or(ErrorKind::Indeterminate));
+    }
+
+    #[test]
+    fn all_that_a_failure_says_is_one_line() {
+        let body = r#"{"message": "no", "details": [{"quota": 0, "resource": "L4"}], "fields": {"size": ["too large", "odd"]}}"#;
+        let answer = Answer::new("order", Effect::Creates, "Somewhere", 403, body);
+        let pointers = ["/message", "/help", "/fields", "/details"];
+        assert_eq!(
+            answer.told(&pointers),
+            "no: size too large, odd: quota 0, resource L4"
+        );
+        assert_eq!(answer.told(&["/help"]), "");
+        let gateway = Answer::new("order", Effect::Creates, "Somewhere", 502, "<html>");
+        assert_eq!(gateway.told(&pointers), "");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The contract over a cloud that is a list in memory.
 
 use parking_lot::Mutex;
+use rstest::rstest;
 use serde_json::json;
 use skyward_core::{
     machine::Rental,
@@ -43,6 +44,8 @@ struct Fake {
     /// Machines that a look by id finds; the list may show fewer.
     by_id: Vec<Thing>,
     left: Vec<Leftover>,
+    /// How the calls of an order fail that follow the one that makes the machine.
+    starts_with: Option<ErrorKind>,
     asked: Asked,
 }
 
@@ -102,6 +105,20 @@ impl Service for Fake {
         Ok("new".to_owned())
     }
 
+    async fn start(&self, _id: &str, _order: &Order) -> Result<(), ProviderError> {
+        let refused = self.starts_with.clone();
+        refused.map_or(Ok(()), |kind| Err(ProviderError::new(kind, "start it", "no")))
+    }
+
+    /// Of a machine that is gone a part may be left.
+    async fn resume(&self, machine: &Thing, _order: &Order) -> Result<Option<String>, ProviderError> {
+        if machine.id == "part" {
+            self.ask("end part".to_owned());
+            return Ok(None);
+        }
+        Ok(Some(machine.id()))
+    }
+
     async fn end(&self, machine: &Thing) -> Result<Deletion, ProviderError> {
         self.ask(format!("end {}", machine.id));
         Err(ProviderError::new(ErrorKind::NotFound, "end it", "it is gone"))
@@ -122,17 +139,32 @@ fn connected(there: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Aske
 }
 
 fn showing(there: Vec<Thing>, by_id: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Asked) {
-    let asked = Asked::default();
-    let fake = Fake {
+    served(Fake {
         there,
         by_id,
         left,
-        asked: asked.clone(),
-    };
+        starts_with: None,
+        asked: Asked::default(),
+    })
+}
+
+fn served(fake: Fake) -> (Arc<dyn Provider>, Asked) {
+    let asked = fake.asked.clone();
     (
         provider(fake, json!({ "disk": 1 }), "key-digest".to_owned()),
         asked,
     )
+}
+
+/// A cloud whose list shows nothing yet, and by its id what was ordered.
+fn lagging(ordered: Vec<Thing>, starts_with: Option<ErrorKind>) -> (Arc<dyn Provider>, Asked) {
+    served(Fake {
+        there: Vec::new(),
+        by_id: ordered,
+        left: Vec::new(),
+        starts_with,
+        asked: Asked::default(),
+    })
 }
 
 fn thing(id: &'static str, gone: bool) -> Thing {
@@ -268,6 +300,80 @@ async fn what_an_order_left_is_no_machine_until_the_order_went_on_there() {
         Deletion::Gone
     );
     assert_eq!(*asked.lock(), ["end begun"]);
+}
+
+#[rstest]
+#[case(ErrorKind::Transient, ErrorKind::Indeterminate)]
+#[case(ErrorKind::RateLimited(None), ErrorKind::Indeterminate)]
+#[case(ErrorKind::NotFound, ErrorKind::Indeterminate)]
+#[case(ErrorKind::AlreadyExists, ErrorKind::Indeterminate)]
+#[case::another_offer_is_tried(ErrorKind::NoCapacity, ErrorKind::NoCapacity)]
+#[case::a_person_mends_it(ErrorKind::Permission, ErrorKind::Permission)]
+#[case::nothing_was_sent(ErrorKind::NotLeading, ErrorKind::NotLeading)]
+#[tokio::test]
+async fn an_order_that_fails_after_it_made_a_machine_goes_on_there_though_no_list_shows_it(
+    #[case] fails: ErrorKind,
+    #[case] told: ErrorKind,
+) {
+    let (provider, asked) = lagging(vec![thing("new", false)], Some(fails));
+    let order = fixtures::order();
+    assert_eq!(provider.create(&order).await.unwrap_err().kind, told);
+    assert_eq!(provider.create(&order).await.unwrap().id, "new");
+    assert_eq!(asked.lock().len(), 1, "nothing is ordered twice");
+    // By its mark, too.
+    assert!(provider.get(&MachineRef::of(&order)).await.unwrap().is_some());
+    provider.delete(&MachineRef::of(&order)).await.unwrap();
+    assert_eq!(asked.lock()[1..], ["end new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_ordered_a_moment_ago_and_is_shown_nowhere_is_not_ordered_again_yet() {
+    let (provider, asked) = lagging(Vec::new(), None);
+    let order = fixtures::order();
+    provider.create(&order).await.unwrap();
+    let doubted = provider.create(&order).await.unwrap_err();
+    assert_eq!(doubted.kind, ErrorKind::Indeterminate, "{doubted}");
+    assert_eq!(provider.get(&MachineRef::of(&order)).await.unwrap(), None);
+    assert_eq!(asked.lock().len(), 1);
+    tokio::time::advance(provider.capabilities().settle_time).await;
+    provider.create(&order).await.unwrap();
+    assert_eq!(asked.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn a_machine_that_was_deleted_is_not_in_doubt() {
+    let (provider, asked) = lagging(Vec::new(), None);
+    let order = fixtures::order();
+    provider.create(&order).await.unwrap();
+    let deleted = provider.delete(&MachineRef::of(&order)).await.unwrap();
+    assert_eq!(deleted, Deletion::Gone);
+    provider.create(&order).await.unwrap();
+    assert_eq!(asked.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn a_new_machine_whose_mark_is_not_shown_yet_is_neither_ordered_again_nor_ended() {
+    let unmarked = Thing {
+        mark: None,
+        ..thing("new", false)
+    };
+    let (provider, asked) = lagging(vec![unmarked], None);
+    let order = fixtures::order();
+    provider.create(&order).await.unwrap();
+    for error in [
+        provider.create(&order).await.unwrap_err(),
+        provider.delete(&MachineRef::of(&order)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind, ErrorKind::Transient, "{error}");
+    }
+    assert_eq!(asked.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_machine_that_is_gone_answers_no_order() {
+    let (provider, asked) = connected(vec![thing("part", false)], Vec::new());
+    assert_eq!(provider.create(&fixtures::order()).await.unwrap().id, "new");
+    assert_eq!(*asked.lock(), ["end part", r#"order {"disk":1}"#]);
 }
 
 #[tokio::test]

@@ -23,13 +23,13 @@ fn servers() -> Vec<Server> {
     recorded("servers")
 }
 
-fn written(order: &Order, settings: &Settings, least: u64) -> Value {
-    body(order, settings, "project", "i-new", least)
+fn written(order: &Order, settings: &Settings) -> Value {
+    body(order, settings, "project", "i-new")
 }
 
 #[test]
 fn an_order_has_a_disk_and_a_server_that_carry_its_mark() {
-    let written = written(&order(), &Settings::default(), 0);
+    let written = written(&order(), &Settings::default());
     assert_eq!(written["name"], "skyward-train-0-1");
     assert_eq!(written["commercial_type"], "L4-1-24G");
     assert_eq!(
@@ -73,15 +73,13 @@ fn the_disk_that_was_made_with_a_server_is_marked_as_its_server_is() {
 }
 
 #[rstest]
-#[case::by_itself(None, None, 0, 125)]
-#[case::of_the_settings(Some("200G"), None, 0, 200)]
-#[case::of_the_pool(Some("200G"), Some(300_000_000_001), 0, 301)]
-#[case::of_the_image(None, Some(50_000_000_000), 130_000_000_000, 130)]
-#[case::beyond_all(None, Some(u64::MAX), 0, 18_446_744_073)]
-fn a_disk_has_the_size_that_is_asked_for_and_no_less_than_its_image(
+#[case::by_itself(None, None, 125)]
+#[case::of_the_settings(Some("200G"), None, 200)]
+#[case::of_the_pool(Some("200G"), Some(300_000_000_001), 301)]
+#[case::beyond_all(None, Some(u64::MAX), 18_446_744_073)]
+fn a_disk_has_the_size_that_is_asked_for(
     #[case] setting: Option<&str>,
     #[case] asked: Option<u64>,
-    #[case] least: u64,
     #[case] expected_gb: u64,
 ) {
     let settings = Settings {
@@ -91,17 +89,27 @@ fn a_disk_has_the_size_that_is_asked_for_and_no_less_than_its_image(
     };
     let mut order = order();
     order.disk_bytes = asked;
-    let written = written(&order, &settings, least);
+    let written = written(&order, &settings);
     let size = written["volumes"]["0"]["size"].as_u64().unwrap();
     assert_eq!(size / 1_000_000_000, expected_gb);
     assert_eq!(written["security_group"], "g");
 }
 
 #[test]
-fn the_newest_ubuntu_with_drivers_in_block_storage_is_taken() {
+fn the_newest_ubuntu_of_scaleway_with_drivers_in_block_storage_is_taken() {
     let images: Vec<Image> = recorded("images");
-    assert_eq!(image(&images), Some(("i-new".to_owned(), 130_000_000_000)));
-    assert_eq!(image(&images[2..]), None);
+    assert_eq!(image(&images).as_deref(), Some("i-new"));
+    let without_it: Vec<Image> = images.into_iter().filter(|image| image.id != "i-new").collect();
+    assert_eq!(
+        image(&without_it).as_deref(),
+        Some("i-old"),
+        "it was published again later"
+    );
+    let none: Vec<Image> = without_it
+        .into_iter()
+        .filter(|image| image.id != "i-old")
+        .collect();
+    assert_eq!(image(&none), None);
 }
 
 #[test]

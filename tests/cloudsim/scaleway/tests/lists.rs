@@ -58,7 +58,11 @@ async fn images_have_another_id_in_each_zone_and_groups_let_everything_in() {
     };
     let (one, other) = (of_zone("fr-par-1").await, of_zone("fr-par-2").await);
     assert_ne!(one["id"], other["id"]);
-    assert_eq!(one["root_volume"]["volume_type"], "sbs_snapshot");
+    let root = &one["root_volume"];
+    assert_eq!(
+        (&root["volume_type"], &root["size"]),
+        (&json!("sbs_snapshot"), &json!(0))
+    );
     for query in ["public=false", "arch=arm64"] {
         assert_eq!(
             world.get(&format!("{INSTANCES}/images?{query}")).await.json()["images"],
