@@ -93,14 +93,14 @@ pub trait Uploads: Send + Sync {
 impl Upload {
     /// The upload of that user.
     fn of(user: &User, namespace: String, digest: Digest) -> Self {
-        let user = Sha256::new()
+        let hash: [u8; 32] = Sha256::new()
             .chain_update(&user.name)
-            .chain_update([0])
-            .chain_update(&user.uid);
-        let id = user.finalize()[..16]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+            .chain_update([0_u8])
+            .chain_update(&user.uid)
+            .finalize()
+            .into();
+        let id = hash[..16].iter().fold(0_u128, |id, byte| id << 8 | u128::from(*byte));
+        let id = format!("{id:032x}");
         Self {
             namespace,
             digest,
@@ -227,19 +227,12 @@ pub(crate) async fn put(
     let offset = number(&query, "offset")?.unwrap_or_default();
     let size: u64 = number(&query, "size")?
         .ok_or_else(|| Failure::bad_request("size: say how many bytes the whole bundle has"))?;
-    let too_large = |text: String| Failure::refused(StatusCode::PAYLOAD_TOO_LARGE, text);
     if size > LIMITS.packed() {
         let most = LIMITS.bytes;
-        return Err(too_large(format!(
-            "a bundle of {size} bytes is too large: its files may have {most} bytes together"
-        )));
-    }
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length: Option<u64> = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length| length > PART_BYTES) {
-        return Err(too_large(format!(
-            "a part has {PART_BYTES} bytes at most; send the rest in further parts"
-        )));
+        return Err(Failure::refused(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("a bundle of {size} bytes is too large: its files may have {most} bytes together"),
+        ));
     }
     let body = Body::from_stream(bounded(request.into_body(), Instant::now() + PART));
     let state = shared.parts.uploads.put(&upload, offset, size, body).await?;

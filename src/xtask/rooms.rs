@@ -149,7 +149,7 @@ const CONTROLLER: Rooms = &[
         ],
     ),
     ("task", &["base", "deadline", "guard", "metrics", "context"]),
-    ("logs", &["certificates", "hints", "context"]),
+    ("logs", &["certificates", "hints", "metrics", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
 ];
