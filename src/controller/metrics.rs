@@ -433,6 +433,7 @@ mod tests {
         metrics.task_entered(TaskPhase::Running);
         metrics.run("Succeeded");
         metrics.stored("log", 1);
+        metrics.upload("complete");
         metrics.store_failed("full");
         metrics.api_write("Pool");
         metrics.invalid_object("Pool");
@@ -445,6 +446,7 @@ mod tests {
             running_tasks,
             unstored_runs,
             stored_now,
+            bundles_now,
             sessions,
             ..
         } = &metrics;
@@ -455,6 +457,7 @@ mod tests {
             running_tasks,
             unstored_runs,
             stored_now,
+            bundles_now,
             sessions,
         ] {
             family.get_or_create(&Vec::new()).set(1);

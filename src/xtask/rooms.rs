@@ -148,7 +148,10 @@ const CONTROLLER: Rooms = &[
             "pool",
         ],
     ),
-    ("task", &["base", "deadline", "guard", "metrics", "context"]),
+    (
+        "task",
+        &["base", "deadline", "guard", "references", "metrics", "context"],
+    ),
     ("logs", &["certificates", "hints", "metrics", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
