@@ -239,7 +239,7 @@ mod tests {
             std::future::ready(Ok::<_, Infallible>(answer))
         });
         let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(skyward_store::Store::local(folder.path()).unwrap().unmeasured());
+        let store = std::sync::Arc::new(skyward_store::Store::local(folder.path()).unwrap().unmeasured());
         let references = References::new(Client::new(service, "default"), store);
         let texts = references.fetch("team", Kind::Secret, "index").await.unwrap();
         texts.map(|texts| texts.contains_key(PASSWORD))

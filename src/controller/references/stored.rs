@@ -273,7 +273,7 @@ mod tests {
     async fn a_bundle_that_is_not_in_the_namespace_is_said_with_the_command_that_brings_it() {
         let all = pack([file("a.csv", b"1,2")], LIMITS).unwrap();
         let (_folder, store) = stored(&all).await;
-        let refusal = async |uid, digest, exclude: &[&str]| {
+        let refusal = async |uid: Option<&str>, digest: Digest, exclude: &[&str]| {
             let error = find(&store, uid, digest, exclude).await.err().unwrap();
             (error.reason, error.message)
         };

@@ -45,7 +45,7 @@ pub(crate) async fn deliver(
     let found = context.references.source(place, source).await;
     let bundle = found.map_err(StartError::References)?;
     unchanged(Some(source), Some(digest), Some(&bundle.digest)).map_err(StartError::References)?;
-    let put = agent.put_bundle(digest, bundle.as_ref()).await;
+    let put = agent.put_bundle(digest, &*bundle).await;
     put.map_err(StartError::Agent)?;
     context.metrics.source_sent(bundle.bytes());
     Ok(())
