@@ -1,15 +1,17 @@
-//! `kubectl skyward`: logs and results of Tasks, logs of Machines.
+//! `kubectl skyward`: logs and results of Tasks, logs of Machines, uploads of code.
 //!
 //! A kubectl plugin: any executable `kubectl-skyward` on the PATH. It asks the Kubernetes
 //! API server only, with the user's own rights; nothing of a cloud or a machine is needed.
 
 mod api;
+mod folder;
 mod logs;
 mod results;
 mod rows;
 mod screen;
 mod table;
 mod target;
+mod upload;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -18,11 +20,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::Cluster;
 
-/// Logs and results of Skyward's Tasks.
+/// Logs and results of Skyward's Tasks, and uploads of their code.
 ///
 /// Needs the aggregated API subresources.skyward.dev (chart value subresources.enabled) and
 /// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result
-/// and machines/log in the group subresources.skyward.dev.
+/// and machines/log in the group subresources.skyward.dev; for upload the right to `update` bundles in
+/// that group.
 #[derive(Parser)]
 #[command(name = "kubectl skyward", bin_name = "kubectl skyward", version)]
 struct Cli {
@@ -92,6 +95,23 @@ Examples:
   kubectl skyward results prepare train          a table for each
   kubectl skyward results -l sweep=lr -o json    an object of arrays, by name")]
     Results(results::Arguments),
+    /// Uploads the files of a folder for Tasks of the namespace, and prints their digest.
+    ///
+    /// A Task names the digest as spec.source.bundle.digest, and its runs find the files in their working
+    /// directory. The digest depends on names, contents and executable bits alone, and what the namespace has
+    /// already is not sent again. An upload that was interrupted goes on where it was: give the same
+    /// command again. It is kept for 24 hours, and then for as long as a Task names it.
+    ///
+    /// Patterns are those of a .gitignore, without exceptions (!). .git, .venv and __pycache__ are always
+    /// left out; a .gitignore is not read. A link to a file of the folder becomes a copy; other links are
+    /// refused. Files have at most 256 MiB together; there are at most 50,000.
+    #[command(after_help = "\
+Examples:
+  kubectl skyward upload .                       prints sha256:9f86…
+  kubectl skyward upload exp --exclude data --exclude '*.ipynb'
+  kubectl skyward upload exp --include 'src/**' --include pyproject.toml
+  kubectl skyward upload exp -o yaml             a Task's source, ready to be pasted")]
+    Upload(upload::Arguments),
     /// Prints the version of this plugin.
     Version,
 }
@@ -132,6 +152,11 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,
         Command::Results(arguments) => results::run(&cluster().await?, arguments).await,
+        Command::Upload(arguments) => {
+            // What is wrong with the folder is said before anything is asked of a cluster.
+            let files = arguments.read()?;
+            upload::run(&cluster().await?, arguments, &files).await
+        }
         Command::Version => {
             writeln!(std::io::stdout(), "kubectl-skyward {}", env!("CARGO_PKG_VERSION"))?;
             Ok(ExitCode::SUCCESS)
@@ -170,6 +195,8 @@ mod tests {
             "results a b -o json",
             "results -l app=train -n team",
             "results a --as lea --as-group research --as-group ops",
+            "upload . -n team",
+            "upload exp --include a --include b --exclude c -o yaml",
         ] {
             assert!(
                 parsed(line).is_ok(),
@@ -183,6 +210,8 @@ mod tests {
             ("logs train -l app=train", "cannot be used with"),
             ("logs pod/x", "machine/NAME"),
             ("logs a --max-log-requests x", "invalid value"),
+            ("upload", "FOLDER"),
+            ("upload . -o json", "invalid value"),
         ] {
             let error = parsed(line).err().unwrap_or_default();
             assert!(error.contains(word), "{line}: {error}");

@@ -37,7 +37,7 @@ pub(super) async fn sweep(client: &Client, store: &Arc<Store>, kept: Duration) -
     let (mut deleted, mut failure) = (0, None);
     for uid in &stored {
         let swept = match there.get(uid) {
-            Some(namespace) => sweep_one(client, store, (uid, namespace), kept).await,
+            Some(namespace) => sweep_one(client, store, (uid.as_str(), namespace.as_str()), kept).await,
             None => delete_all(store, uid).await,
         };
         match swept {
