@@ -345,6 +345,20 @@ mod tests {
     }
 
     #[test]
+    fn the_sample_and_its_page_name_the_digest_of_its_folder() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let code = format!("{root}/config/samples/upload/code");
+        let digest = Files::read(Path::new(&code), &selection(&[])).unwrap().digest;
+        for page in ["config/samples/upload/task.yaml", "docs/how-do-i.md"] {
+            let text = fs::read_to_string(format!("{root}/{page}")).unwrap();
+            assert!(
+                text.contains(&digest.to_string()),
+                "{page} does not name {digest}"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_left_out_is_not_even_looked_at() {
         let folder = folder(&[
             ("train.py", "x"),
