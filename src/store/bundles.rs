@@ -104,7 +104,7 @@ impl BundleId {
     }
 
     fn object(&self, name: &str) -> Path {
-        Path::from_iter([BUNDLES, &self.namespace_uid, &self.bundle, name])
+        Path::from_iter([BUNDLES, self.namespace_uid.as_str(), self.bundle.as_str(), name])
     }
 
     fn lock(&self) -> String {
@@ -437,7 +437,7 @@ impl Store {
     }
 
     async fn listed(&self, id: &BundleId) -> Result<Listed, Error> {
-        let folder = Path::from_iter([BUNDLES, &id.namespace_uid, &id.bundle]);
+        let folder = Path::from_iter([BUNDLES, id.namespace_uid.as_str(), id.bundle.as_str()]);
         let mut listed = Listed::default();
         let mut objects = self.objects.list(Some(&folder));
         while let Some(meta) = objects.try_next().await? {
@@ -451,11 +451,13 @@ impl Store {
         let mut all: BTreeMap<BundleId, Listed> = BTreeMap::new();
         let mut objects = self.objects.list(Some(&folder));
         while let Some(meta) = objects.try_next().await? {
-            let bundle = meta.location.parts().nth(2);
-            let bundle = bundle.as_ref().map_or("", AsRef::as_ref);
-            let is_inside = meta.location.parts().count() > 3;
-            if let Ok(id) = BundleId::new(namespace_uid, bundle)
-                && is_inside
+            let names: Vec<String> = meta
+                .location
+                .parts()
+                .map(|name| name.as_ref().to_owned())
+                .collect();
+            if let [_, _, bundle, _, ..] = names.as_slice()
+                && let Ok(id) = BundleId::new(namespace_uid, bundle)
             {
                 all.entry(id).or_default().note(meta);
             }
@@ -486,12 +488,13 @@ impl Listed {
     fn note(&mut self, meta: ObjectMeta) {
         let at = meta.last_modified.timestamp();
         self.newest = self.newest.max(at);
-        let parts: Vec<_> = meta.location.parts().skip(3).collect();
-        match parts.as_slice() {
-            [name] if name.as_ref() == WHOLE => self.whole = Some(meta.clone()),
-            [name] if name.as_ref() == LEAVING => self.leaving = true,
+        let names = meta.location.parts().skip(3);
+        let names: Vec<String> = names.map(|name| name.as_ref().to_owned()).collect();
+        match names.as_slice() {
+            [name] if name == WHOLE => self.whole = Some(meta.clone()),
+            [name] if name == LEAVING => self.leaving = true,
             [upload, _] => {
-                let newest = self.uploads.entry(upload.as_ref().to_owned()).or_default();
+                let newest = self.uploads.entry(upload.clone()).or_default();
                 *newest = at.max(*newest);
             }
             _ => {}

@@ -129,7 +129,7 @@ async fn an_upload_that_was_interrupted_goes_on_where_it_was_and_wrong_bytes_are
 }
 
 #[tokio::test]
-async fn who_lacks_the_right_cannot_upload_and_whoever_edits_the_namespace_can() -> Result {
+async fn a_user_who_may_only_view_cannot_upload_and_one_who_may_edit_can() -> Result {
     let space = story("upload-rights").await?;
     let code = format!("{SAMPLE}/code");
     let code = Path::new(&code);

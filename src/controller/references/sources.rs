@@ -282,7 +282,7 @@ mod tests {
         let bundle = Arc::new(all(&map(json!({ "data": { "a": "x" } }))).unwrap());
         let source = |name: &str, exclude: &[&str]| Source {
             config_map: Some(ConfigMapSource { name: name.into() }),
-            exclude: exclude.iter().map(ToString::to_string).collect(),
+            exclude: exclude.iter().map(|&pattern| pattern.to_owned()).collect(),
             ..Source::default()
         };
         let place = Place {
