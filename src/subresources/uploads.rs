@@ -99,7 +99,9 @@ impl Upload {
             .chain_update(&user.uid)
             .finalize()
             .into();
-        let id = hash[..16].iter().fold(0_u128, |id, byte| id << 8 | u128::from(*byte));
+        let id = hash[..16]
+            .iter()
+            .fold(0_u128, |id, byte| id << 8 | u128::from(*byte));
         let id = format!("{id:032x}");
         Self {
             namespace,
@@ -141,6 +143,11 @@ async fn read(answer: Response<Incoming>) -> Result<State, UploadError> {
         StatusCode::OK => serde_json::from_str(&text).map_err(|error| {
             UploadError::Unavailable(format!("the controller's answer cannot be read: {error}"))
         }),
+        // It knows no such path.
+        _ if status.is_client_error() && text.is_empty() => Err(UploadError::Unavailable(
+            "the controller is of an earlier version, which takes no uploads; try again when it is upgraded"
+                .to_owned(),
+        )),
         _ if status.is_client_error() || status == StatusCode::INSUFFICIENT_STORAGE => {
             Err(UploadError::Refused(status, text))
         }
