@@ -222,13 +222,16 @@ impl Store {
             let text = Bytes::from(format!("{bytes} {of}"));
             let room = Held::object(text.len() as u64);
             let taken = store.take(&id.owner(), &id.bundle, room, Class::Small).await?;
-            store.create(&id.object(WHOLE), text).await?;
-            taken.written();
+            if store.create(&id.object(WHOLE), text).await? {
+                taken.written();
+            }
             // The same bytes of others are not needed; the sweep deletes what stays here after a failure.
-            let listed = store.listed(&id).await?;
-            store
-                .free_all(&id, listed.objects, |path| is_other_upload(path, &folder))
-                .await?;
+            if let Some(kept) = store.kept(&id).await? {
+                let listed = store.listed(&id).await?;
+                store
+                    .free_all(&id, listed.objects, |path| is_other_upload(path, &kept))
+                    .await?;
+            }
             Ok(Sealed::Whole)
         })
         .await
@@ -316,11 +319,7 @@ impl Store {
             let of = id.clone();
             self.alone_with(&self.bundle_writers, &id.lock(), |store| async move {
                 let listed = store.listed(&of).await?;
-                let whole = store.read_small(&of.object(WHOLE)).await?;
-                let kept = whole
-                    .as_deref()
-                    .and_then(parse)
-                    .map(|whole| of.object(&whole.upload));
+                let kept = store.kept(&of).await?;
                 let is_stale = |path: &Path| match &kept {
                     Some(kept) => is_other_upload(path, kept),
                     None => true,
@@ -410,6 +409,13 @@ impl Store {
         let listed = self.listed(&old).await?;
         self.free_all(&old, listed.objects, |path| path.prefix_matches(&folder))
             .await
+    }
+
+    /// The folder of the upload that is the bundle: it may be another one than the last that was right.
+    async fn kept(&self, id: &BundleId) -> Result<Option<Path>, Error> {
+        let whole = self.read_small(&id.object(WHOLE)).await?;
+        let whole = whole.as_deref().and_then(parse);
+        Ok(whole.map(|whole| id.object(&whole.upload)))
     }
 
     /// The bytes of an upload from an offset on; it has no gaps.

@@ -173,6 +173,11 @@ async fn a_bundle_that_is_marked_is_not_found_until_it_is_kept_or_uploaded_again
     store.mark_bundle(&id()).await.unwrap();
     store.renew_bundle(&id()).await.unwrap();
     assert!(!marked().await);
+    // Another user uploads it anew while it is marked.
+    store.mark_bundle(&id()).await.unwrap();
+    put(&store, "ben", 0, BYTES).await.unwrap();
+    assert_eq!(seal(&store, "ben").await, Sealed::Whole);
+    assert_eq!(read(&store, 0..21).await.unwrap(), BYTES);
     store.mark_bundle(&id()).await.unwrap();
     assert!(store.delete_bundle(&id()).await.unwrap());
     assert_eq!(store.bundles(NAMESPACE).await.unwrap(), []);
