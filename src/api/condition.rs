@@ -177,6 +177,8 @@ pub mod reason {
     pub const RANK_OUT_OF_RANGE: &str = "RankOutOfRange";
     /// Task: its source cannot be read as files.
     pub const SOURCE_REFUSED: &str = "SourceRefused";
+    /// Task: the bundle that it names is not in its namespace.
+    pub const BUNDLE_NOT_FOUND: &str = "BundleNotFound";
     /// Task: its source is not the one of its first attempt any more.
     pub const SOURCE_CHANGED: &str = "SourceChanged";
     /// Task: the agent of its machine is of an earlier version, which knows no source.

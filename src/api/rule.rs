@@ -30,6 +30,14 @@ pub(crate) fn each_matches(pattern: &str, remedy: &str) -> Rule {
     Rule::new(format!("self.all(entry, entry.matches(r'{pattern}'))")).message(remedy)
 }
 
+/// Patterns of files, without the exceptions that a `.gitignore` has.
+pub(crate) fn no_exceptions(field: &str) -> Rule {
+    let remedy = format!(
+        "a pattern of {field} cannot begin with !: name what is taken in include, and what is left out in exclude"
+    );
+    each_matches("^[^!]", &remedy)
+}
+
 /// A duration of at least `least`.
 pub(crate) fn at_least(field: &str, least: &str) -> Rule {
     bounded(

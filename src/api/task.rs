@@ -165,11 +165,36 @@ pub enum Interpreter {
 /// Where the files of a Task come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.configMap)").message("source needs configMap, such as source: {configMap: {name: code}}"))]
+#[x_kube(validation = Rule::new("[has(self.configMap), has(self.bundle)].filter(x, x).size() == 1").message("source needs exactly one of configMap and bundle, such as source: {configMap: {name: code}}"))]
 pub struct Source {
     /// A ConfigMap of this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapSource>,
+    /// Files that were uploaded into this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<BundleSource>,
+    /// Of these files only those that one of these patterns matches, as in a `.gitignore` (`src/**`, `*.py`): a
+    /// pattern without a `/` in it means that name at any depth. All files when left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
+    #[x_kube(validation = crate::rule::no_exceptions("include"))]
+    pub include: Vec<String>,
+    /// Files that are left out, as patterns like those of `include`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
+    #[x_kube(validation = crate::rule::no_exceptions("exclude"))]
+    pub exclude: Vec<String>,
+}
+
+/// Files that `kubectl skyward upload FOLDER` brought into this namespace. They may be uploaded later, and are
+/// kept for 24 hours, and then for as long as a Task names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleSource {
+    /// Digest of their names and contents, as the upload prints it.
+    #[schemars(length(max = 71))]
+    #[x_kube(validation = crate::rule::matches("^sha256:[0-9a-f]{64}$", "digest must be the digest that kubectl skyward upload prints: sha256: and 64 digits and letters"))]
+    pub digest: String,
 }
 
 /// A ConfigMap whose keys are files, at most 1 MiB together, as `kubectl create configmap NAME

@@ -7,11 +7,15 @@
 //!
 //! What is read is hostile: the whole manifest is checked before the first content is given out, and a bundle
 //! is accepted only in the one way to write it, so that two bundles of one digest are the same bytes.
-//! Pure: a reader reads from any [`Read`](std::io::Read) and knows no file system.
+//! Pure: a reader reads from any [`Read`](std::io::Read) and knows no file system. Which files of a folder
+//! become part of a bundle is chosen by their names alone ([`Selection`]), and a bundle that is too large to
+//! be held in memory is made or divided along its [`Outline`].
 
 mod manifest;
+mod outline;
 mod path;
 mod read;
+mod selection;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -20,7 +24,9 @@ use std::io;
 
 pub use self::{
     manifest::{Digest, Entry, Manifest},
+    outline::{Outline, Piece, START, head_bytes},
     read::Reader,
+    selection::{Selection, pack_selected},
     write::{File, Packed, pack},
 };
 

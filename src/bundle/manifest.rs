@@ -1,10 +1,15 @@
 //! The manifest of a bundle: one way to write it, checked as a whole.
 
-use std::{collections::HashSet, fmt, str::FromStr};
+use std::{
+    collections::HashSet,
+    fmt,
+    io::{self, Read},
+    str::FromStr,
+};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{Limits, MAGIC, MANIFEST_BYTES, path, quoted};
+use crate::{Error, Limits, MAGIC, MANIFEST_BYTES, path, quoted};
 
 const ALGORITHM: &str = "sha256:";
 
@@ -57,13 +62,27 @@ pub struct Entry {
 
 /// The files of a bundle, sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manifest(Vec<Entry>);
+pub struct Manifest(pub(crate) Vec<Entry>);
+
+impl Entry {
+    /// The entry of a file whose content is read to its end, and not kept.
+    pub fn of(path: String, executable: bool, mut content: impl Read) -> io::Result<Self> {
+        let mut hash = Sha256::new();
+        let size = io::copy(&mut content, &mut hash)?;
+        Ok(Self {
+            path,
+            executable,
+            size,
+            sha256: hash.finalize().into(),
+        })
+    }
+}
 
 impl Manifest {
     /// The manifest of these files, in whatever order they come.
-    pub(crate) fn of(mut entries: Vec<Entry>, limits: Limits) -> Result<Self, String> {
+    pub fn of(mut entries: Vec<Entry>, limits: Limits) -> Result<Self, Error> {
         entries.sort_by(|a, b| a.path.cmp(&b.path));
-        check(&entries, limits)?;
+        check(&entries, limits).map_err(Error::Refused)?;
         Ok(Self(entries))
     }
 
@@ -95,6 +114,14 @@ impl Manifest {
             text.extend_from_slice(format!("{mode} {size} {} {path}\0", hex(&entry.sha256)).as_bytes());
         }
         text
+    }
+
+    /// All that stands in front of the contents in a bundle.
+    pub(crate) fn head(&self) -> Vec<u8> {
+        let text = self.encode();
+        // The rules for all files together bound its length.
+        let length = u32::try_from(text.len()).unwrap_or(MANIFEST_BYTES);
+        [MAGIC, &length.to_be_bytes(), &text].concat()
     }
 
     /// The digest of the bundle.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{Digest, Entry, Error, Limits, MAGIC, MANIFEST_BYTES, Manifest};
+use crate::{Digest, Entry, Error, Limits, Manifest};
 
 /// A file that becomes part of a bundle.
 #[derive(Clone, Copy, Debug)]
@@ -34,14 +34,9 @@ pub fn pack<'a>(files: impl IntoIterator<Item = File<'a>>, limits: Limits) -> Re
         size: file.content.len() as u64,
         sha256: Sha256::digest(file.content).into(),
     });
-    let manifest = Manifest::of(entries.collect(), limits).map_err(Error::Refused)?;
-    let text = manifest.encode();
-    // The rules of the manifest bound its length.
-    let length = u32::try_from(text.len()).unwrap_or(MANIFEST_BYTES);
-    let mut bytes = Vec::with_capacity(MAGIC.len() + 4 + text.len() + manifest.bytes() as usize);
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&length.to_be_bytes());
-    bytes.extend_from_slice(&text);
+    let manifest = Manifest::of(entries.collect(), limits)?;
+    let mut bytes = manifest.head();
+    bytes.reserve(manifest.bytes() as usize);
     for file in &files {
         bytes.extend_from_slice(file.content);
     }

@@ -11,7 +11,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use skyward_api::Task;
-use skyward_subresources::{GROUP, VERSION};
+use skyward_bundle::Digest;
+use skyward_subresources::{GROUP, VERSION, uploads::State};
 
 /// A cluster and a namespace of it.
 pub(crate) struct Cluster {
@@ -143,6 +144,35 @@ impl Cluster {
             .map_err(|error| self.explain(error, name))
     }
 
+    /// Sends a part of a bundle from an offset on, or nothing to ask where the upload goes on.
+    pub(crate) async fn put_part(
+        &self,
+        digest: Digest,
+        offset: u64,
+        size: u64,
+        part: Vec<u8>,
+    ) -> Result<State, Failure> {
+        /// The object of the API.
+        #[derive(serde::Deserialize)]
+        struct Bundle {
+            status: State,
+        }
+        let path = format!(
+            "/apis/{GROUP}/{VERSION}/namespaces/{}/bundles/{digest}?offset={offset}&size={size}",
+            self.namespace
+        );
+        let request = Request::put(path)
+            .header("content-type", "application/octet-stream")
+            .body(part)
+            .map_err(|error| Failure::Lasting(anyhow!(error).context("building the request")))?;
+        let bundle: Bundle = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| self.explain(error, &digest.to_string()))?;
+        Ok(bundle.status)
+    }
+
     fn explain(&self, error: kube::Error, name: &str) -> Failure {
         let namespace = &self.namespace;
         let kube::Error::Api(status) = error else {
@@ -163,7 +193,7 @@ impl Cluster {
                 "the cluster does not serve {GROUP}: install Skyward with the chart value subresources.enabled=true"
             )),
             403 => Failure::Lasting(anyhow!(
-                "{message}\nAsk for a role with `get` on tasks/log, tasks/result, tasks/progress and machines/log of {GROUP} (the chart's roles skyward-view and skyward-edit have it)"
+                "{message}\nAsk for a role with `get` on tasks/log, tasks/result, tasks/progress and machines/log of {GROUP}, or `update` on bundles to upload (the chart's role skyward-view has the former, skyward-edit the latter)"
             )),
             503 if is_not_available(message) => Failure::Passing(anyhow!(
                 "the logs API is not available: its Pod is not ready yet, or has a problem; `kubectl get apiservice {VERSION}.{GROUP}` says which"

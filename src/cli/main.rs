@@ -1,9 +1,10 @@
-//! `kubectl skyward`: logs, results and progress of Tasks, logs of Machines.
+//! `kubectl skyward`: logs, results and progress of Tasks, logs of Machines, uploads of code.
 //!
 //! A kubectl plugin: any executable `kubectl-skyward` on the PATH. It asks the Kubernetes
 //! API server only, with the user's own rights; nothing of a cloud or a machine is needed.
 
 mod api;
+mod folder;
 mod logs;
 mod progress;
 mod results;
@@ -11,6 +12,7 @@ mod rows;
 mod screen;
 mod table;
 mod target;
+mod upload;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -19,11 +21,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::Cluster;
 
-/// Logs, results and progress of Skyward's Tasks.
+/// Logs, results and progress of Skyward's Tasks, and uploads of their code.
 ///
 /// Needs the aggregated API subresources.skyward.dev (chart value subresources.enabled) and
 /// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result,
-/// tasks/progress and machines/log in the group subresources.skyward.dev.
+/// tasks/progress and machines/log in the group subresources.skyward.dev; for upload the right to `update` bundles in
+/// that group.
 #[derive(Parser)]
 #[command(name = "kubectl skyward", bin_name = "kubectl skyward", version)]
 struct Cli {
@@ -104,6 +107,23 @@ Examples:
   kubectl skyward progress train --ranks         of each rank
   kubectl skyward progress -f -l sweep=lr        of all Tasks with that label")]
     Progress(progress::Arguments),
+    /// Uploads the files of a folder for Tasks of the namespace, and prints their digest.
+    ///
+    /// A Task names the digest as spec.source.bundle.digest, and its runs find the files in their working
+    /// directory. The digest depends on names, contents and executable bits alone, and what the namespace has
+    /// already is not sent again. An upload that was interrupted goes on where it was: give the same
+    /// command again. It is kept for 24 hours, and then for as long as a Task names it.
+    ///
+    /// Patterns are those of a .gitignore, without exceptions (!). .git, .venv and __pycache__ are always
+    /// left out; a .gitignore is not read. A link to a file of the folder becomes a copy; other links are
+    /// refused. Files have at most 256 MiB together; there are at most 50,000.
+    #[command(after_help = "\
+Examples:
+  kubectl skyward upload .                       prints sha256:9f86…
+  kubectl skyward upload exp --exclude data --exclude '*.ipynb'
+  kubectl skyward upload exp --include 'src/**' --include pyproject.toml
+  kubectl skyward upload exp -o yaml             a Task's source, ready to be pasted")]
+    Upload(upload::Arguments),
     /// Prints the version of this plugin.
     Version,
 }
@@ -145,6 +165,11 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,
         Command::Results(arguments) => results::run(&cluster().await?, arguments).await,
         Command::Progress(arguments) => progress::run(&cluster().await?, arguments).await,
+        Command::Upload(arguments) => {
+            // What is wrong with the folder is said before anything is asked of a cluster.
+            let files = arguments.read()?;
+            upload::run(&cluster().await?, arguments, &files).await
+        }
         Command::Version => {
             writeln!(std::io::stdout(), "kubectl-skyward {}", env!("CARGO_PKG_VERSION"))?;
             Ok(ExitCode::SUCCESS)
@@ -185,6 +210,8 @@ mod tests {
             "results a --as lea --as-group research --as-group ops",
             "progress a b --follow",
             "progress -l sweep=lr --ranks",
+            "upload . -n team",
+            "upload exp --include a --include b --exclude c -o yaml",
         ] {
             assert!(
                 parsed(line).is_ok(),
@@ -199,6 +226,8 @@ mod tests {
             ("logs train -l app=train", "cannot be used with"),
             ("logs pod/x", "machine/NAME"),
             ("logs a --max-log-requests x", "invalid value"),
+            ("upload", "FOLDER"),
+            ("upload . -o json", "invalid value"),
         ] {
             let error = parsed(line).err().unwrap_or_default();
             assert!(error.contains(word), "{line}: {error}");

@@ -41,6 +41,11 @@ impl Caches {
             .get(&ObjectRef::new(&key.name).within(&key.namespace))
     }
 
+    /// The UID of that namespace.
+    pub fn namespace_uid(&self, name: &str) -> Option<String> {
+        self.namespaces.get(&ObjectRef::new(name))?.metadata.uid.clone()
+    }
+
     /// Returns the Provider with that name, as the watch showed it last.
     pub fn provider(&self, name: &str) -> Option<Arc<ProviderObject>> {
         self.providers.get(&ObjectRef::new(name))

@@ -64,6 +64,8 @@ pub struct Metrics {
     source_bytes: Counter,
     store_failures: Family<Labels, Counter>,
     stored_now: Family<Labels, Gauge>,
+    bundles_now: Family<Labels, Gauge>,
+    uploads: Family<Labels, Counter>,
     unstored_runs: Family<Labels, Gauge>,
     api_writes: Family<Labels, Counter>,
     invalid_objects: Family<Labels, Counter>,
@@ -175,6 +177,14 @@ impl Default for Metrics {
                 "What the result store holds, by namespace",
                 Family::default(),
             ),
+            bundles_now: register_in(
+                r,
+                Unit::Bytes,
+                "bundle",
+                "Uploaded bundles that the result store holds, by namespace",
+                Family::default(),
+            ),
+            uploads: register(r, "uploads", "Uploads of bundles that ended, by outcome"),
             unstored_runs: register(
                 r,
                 "unstored_runs",
@@ -255,7 +265,12 @@ impl Metrics {
         self.events_dropped.inc();
     }
 
-    /// Bytes went to the result store; `kind` is `log` or `result`.
+    /// An upload ended: `complete`, `refused` (other bytes than its digest names) or `full` (no room).
+    pub fn upload(&self, outcome: &'static str) {
+        self.uploads.get_or_create(&by("outcome", outcome)).inc();
+    }
+
+    /// Bytes went to the result store; `kind` is `log`, `result` or `bundle`.
     pub fn stored(&self, kind: &'static str, bytes: u64) {
         self.store_bytes.get_or_create(&by("kind", kind)).inc_by(bytes);
     }
@@ -322,6 +337,12 @@ impl Metrics {
         self.stored_now.clear();
         for (namespace, bytes) in sources.store.usage() {
             self.stored_now
+                .get_or_create(&by("namespace", namespace))
+                .set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+        self.bundles_now.clear();
+        for (namespace, bytes) in sources.store.bundle_usage() {
+            self.bundles_now
                 .get_or_create(&by("namespace", namespace))
                 .set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
@@ -412,6 +433,7 @@ mod tests {
         metrics.task_entered(TaskPhase::Running);
         metrics.run("Succeeded");
         metrics.stored("log", 1);
+        metrics.upload("complete");
         metrics.store_failed("full");
         metrics.api_write("Pool");
         metrics.invalid_object("Pool");
@@ -424,6 +446,7 @@ mod tests {
             running_tasks,
             unstored_runs,
             stored_now,
+            bundles_now,
             sessions,
             ..
         } = &metrics;
@@ -434,6 +457,7 @@ mod tests {
             running_tasks,
             unstored_runs,
             stored_now,
+            bundles_now,
             sessions,
         ] {
             family.get_or_create(&Vec::new()).set(1);

@@ -1,7 +1,8 @@
-//! Reads Secrets and ConfigMaps that Tasks and Pools name. Their content is cached for some
+//! Reads Secrets, ConfigMaps and uploaded bundles that Tasks and Pools name. Their content is cached for some
 //! seconds, so that a thousand Tasks of one Secret do not read it a thousand times.
 
 mod sources;
+mod stored;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,7 +16,8 @@ use parking_lot::Mutex;
 use skyward_api::{condition::reason, shared::EnvFrom};
 use skyward_core::Secret as Value;
 use skyward_planner::task::references::{Resolved, Unresolved};
-use tokio::time::Instant;
+use skyward_store::Store;
+use tokio::{sync::Semaphore, time::Instant};
 
 use crate::deadline::words;
 
@@ -81,11 +83,22 @@ pub(crate) type Found = Option<Arc<BTreeMap<String, String>>>;
 
 type CacheKey = (String, Kind, String);
 
-/// Reads Secrets and ConfigMaps.
+/// Where a source is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    /// The namespace.
+    pub(crate) namespace: &'a str,
+    /// Its UID, where it is known: uploads belong to that, and to no later namespace of the same name.
+    pub(crate) uid: Option<&'a str>,
+}
+
+/// Reads Secrets, ConfigMaps and uploaded bundles.
 pub struct References {
     client: Client,
+    store: Arc<Store>,
     recent: Mutex<HashMap<CacheKey, (Instant, Found)>>,
     sources: sources::Recent,
+    selections: Semaphore,
     secrets: Shared<Vec<String>>,
     /// Shared by machines that are prepared with the same values.
     pub(crate) steps_env: Shared<BTreeMap<String, Value>>,
@@ -94,11 +107,13 @@ pub struct References {
 }
 
 impl References {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, store: Arc<Store>) -> Self {
         Self {
             client,
+            store,
             recent: Mutex::default(),
             sources: sources::Recent::default(),
+            selections: Semaphore::new(sources::SELECTIONS),
             secrets: Shared::default(),
             steps_env: Shared::default(),
             masked: Shared::default(),

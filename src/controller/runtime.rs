@@ -213,7 +213,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: boo
     let ending = parts.shutdown.child_token();
     let panics = Arc::new(Panics::new(metrics.clone(), events.clone(), ending.clone()));
     let (caches, mut watches) = watch_all(client, &broadcast, &fleet, &offers, metrics, &panics);
-    let references = Arc::new(References::new(client.clone()));
+    let references = Arc::new(References::new(client.clone(), parts.store.clone()));
     let context = Context {
         client: parts.client,
         config: parts.config,

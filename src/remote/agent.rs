@@ -5,6 +5,7 @@
 
 use std::{
     future::Future,
+    ops::Range,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -46,6 +47,26 @@ pub use skyward_core::session::AgentError;
 
 /// Messages of a stream of the agent.
 pub type AgentStream<T> = BoxStream<'static, Result<T, AgentError>>;
+
+/// The bytes of a bundle, wherever they lie: a large one is never held whole.
+#[async_trait]
+pub trait BundleBytes: Send + Sync {
+    /// How many there are.
+    fn bytes(&self) -> u64;
+    /// Some of them; the error says why they cannot be read now.
+    async fn part(&self, range: Range<u64>) -> Result<Bytes, String>;
+}
+
+#[async_trait]
+impl BundleBytes for Bytes {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    async fn part(&self, range: Range<u64>) -> Result<Bytes, String> {
+        Ok(self.slice(range.start as usize..range.end as usize))
+    }
+}
 
 /// Reads the logs and results of a machine's runs. Implemented by [`Agent`]; tests bring their own.
 #[async_trait]
@@ -197,16 +218,17 @@ impl Agent {
     }
 
     /// Brings a bundle to the machine, part by part, from where an earlier try has ended.
-    pub async fn put_bundle(&self, digest: &str, bundle: &Bytes) -> Result<(), AgentError> {
-        let bytes = bundle.len() as u64;
+    pub async fn put_bundle(&self, digest: &str, bundle: &dyn BundleBytes) -> Result<(), AgentError> {
+        let bytes = bundle.bytes();
         let mut reply = self.put_part(digest, bytes, 0, Bytes::new()).await?;
         // One more than it has parts, for each of them that was lost on its way.
-        for _ in 0..=2 * bundle.len().div_ceil(PART_BYTES) {
+        for _ in 0..=2 * bytes.div_ceil(PART_BYTES as u64) {
             if reply.complete {
                 return Ok(());
             }
-            let from = usize::try_from(reply.offset).unwrap_or(bundle.len());
-            let part = bundle.slice(from..bundle.len().min(from + PART_BYTES));
+            let from = reply.offset.min(bytes);
+            let part = bundle.part(from..bytes.min(from + PART_BYTES as u64)).await;
+            let part = part.map_err(AgentError::Busy)?;
             reply = self.put_part(digest, bytes, reply.offset, part).await?;
         }
         Err(AgentError::Busy(

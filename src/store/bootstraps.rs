@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
 
-use crate::{Error, Store, checked, ledger::Class};
+use crate::{Error, Store, bundles::BUNDLES, checked, ledger::Class};
 
 /// The folder of all Pools.
 const POOLS: &str = "_pools";
@@ -27,15 +27,15 @@ fn owner(pool_uid: &str) -> Result<String, Error> {
     Ok(format!("{POOLS}/{}", checked(pool_uid)?))
 }
 
-/// Whether an account is that of a Pool.
-pub(crate) fn is_pool(owner: &str) -> bool {
-    owner.split_once('/').is_some_and(|(folder, _)| folder == POOLS)
+/// Whether an account is that of a Task, and not of a Pool or of a namespace's bundles.
+pub(crate) fn is_task(owner: &str) -> bool {
+    !owner.contains('/')
 }
 
-/// The folder of a Task or of a Pool, by its name in the accounts.
+/// The folder of a Task, of a Pool or of a namespace's bundles, by its name in the accounts.
 pub(crate) fn folder(owner: &str) -> Result<Path, Error> {
     match owner.split_once('/') {
-        Some((POOLS, uid)) => Ok(Path::from_iter([POOLS, checked(uid)?])),
+        Some((kind @ (POOLS | BUNDLES), uid)) => Ok(Path::from_iter([kind, checked(uid)?])),
         Some(_) | None => Ok(Path::from_iter([checked(owner)?])),
     }
 }
@@ -101,12 +101,14 @@ impl Store {
         self.age_of(&owner(pool_uid)?).await
     }
 
-    /// All owners of accounts: Tasks, and Pools by their names there.
+    /// All owners of accounts: Tasks, and Pools and namespaces with bundles by their names there.
     pub(crate) async fn owners(&self) -> Result<Vec<String>, Error> {
         let mut all = self.task_uids().await?;
         for uid in self.pool_uids().await? {
             all.push(owner(&uid)?);
         }
+        let bundles = self.bundle_namespaces().await?;
+        all.extend(bundles.iter().map(|uid| format!("{BUNDLES}/{uid}")));
         Ok(all)
     }
 }

@@ -55,6 +55,11 @@ pub enum Error {
     /// A log or value would be larger than [`MOST`]; the piece was not stored.
     #[error("it is larger than {}", amount(MOST))]
     TooLarge,
+    /// Too many uploads of a namespace are not finished.
+    #[error(
+        "too many uploads of this namespace are under way; wait until one of them has ended, or 15 minutes for one that nobody goes on with"
+    )]
+    TooManyUploads,
     /// Anything else.
     #[error("the result store does not answer as it should")]
     Other(#[source] object_store::Error),

@@ -460,6 +460,18 @@ impl Ledger {
         self.namespaces.iter().map(of).collect()
     }
 
+    /// Bytes that the accounts of one folder take, by namespace.
+    pub(crate) fn usage_in(&self, folder: &str) -> BTreeMap<String, u64> {
+        let mut usage = BTreeMap::new();
+        for (owner, entry) in &self.tasks {
+            let is_there = owner.split_once('/').is_some_and(|(of, _)| of == folder);
+            if let Some(namespace) = entry.namespace.as_ref().filter(|_| is_there) {
+                *usage.entry(namespace.to_string()).or_default() += entry.total().bytes;
+            }
+        }
+        usage
+    }
+
     /// Tasks of a namespace with stored data.
     pub(crate) fn tasks_of(&self, namespace: &str) -> Vec<String> {
         let is_theirs =

@@ -12,6 +12,7 @@
 //! <task uid>/<run id>/outcome.json               the run's outcome, while its Task cannot say it
 //! <task uid>/<run id>/waits-since                when its log and result began to wait for room
 //! _pools/…                                       output of bootstraps (see `bootstraps.rs`)
+//! _bundles/…                                     uploaded bundles (see `bundles.rs`)
 //! ```
 //!
 //! - An object appears whole or not at all, and is on disk before a call returns: after a
@@ -30,6 +31,7 @@
 //! Any `object_store` can stand behind it; today a local directory does.
 
 mod bootstraps;
+mod bundles;
 mod error;
 #[doc(hidden)]
 pub mod hostile;
@@ -61,6 +63,7 @@ use crate::{
     writers::Writers,
 };
 pub use crate::{
+    bundles::{BundleId, Sealed, StoredBundle, WholeBundle},
     error::Error,
     ledger::{Class, SMALL, Space},
     quota::{Quota, amount},
@@ -116,7 +119,7 @@ pub struct Extent {
     pub gaps: usize,
 }
 
-/// Logs and results of all Tasks, and output of bootstraps.
+/// Logs and results of all Tasks, output of bootstraps, and uploaded bundles.
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// Set where a local directory stands behind it: whole folders are deleted there.
@@ -124,6 +127,7 @@ pub struct Store {
     merges: Semaphore,
     room: Room,
     writers: Writers,
+    bundle_writers: Writers,
 }
 
 impl std::fmt::Debug for Store {
@@ -148,6 +152,7 @@ impl Store {
             root: Some(root),
             merges: Semaphore::new(MERGES),
             writers: Writers::new(),
+            bundle_writers: Writers::new(),
         })
     }
 
@@ -159,6 +164,7 @@ impl Store {
             merges: Semaphore::new(MERGES),
             room: Room::new(None),
             writers: Writers::new(),
+            bundle_writers: Writers::new(),
         }
     }
 

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use crate::{
     Error, Store,
-    bootstraps::{folder, is_pool},
+    bootstraps::{folder, is_task},
+    bundles::is_mark,
     ledger::{Class, Found, Held, Ledger, RUN, Refusal, Space, TASK},
     quota::Quota,
     volume::Volume,
@@ -85,10 +86,15 @@ impl Store {
             .collect()
     }
 
+    /// Bytes that each namespace holds in one of the folders beside those of Tasks.
+    pub(crate) fn usage_in(&self, folder: &str) -> std::collections::BTreeMap<String, u64> {
+        self.room.ledger.lock().usage_in(folder)
+    }
+
     /// Tasks of a namespace of which something is stored, as far as is known.
     pub fn tasks_of(&self, namespace: &str) -> Vec<String> {
         let mut owners = self.room.ledger.lock().tasks_of(namespace);
-        owners.retain(|owner| !is_pool(owner));
+        owners.retain(|owner| is_task(owner));
         owners
     }
 
@@ -194,7 +200,7 @@ impl Store {
         while let Some(meta) = listed.try_next().await? {
             if meta.location == label {
                 found.label();
-            } else {
+            } else if !is_mark(&meta.location) {
                 let run = meta.location.parts().nth(runs_at);
                 found.object(run.as_ref().map_or("", AsRef::as_ref), meta.size);
             }

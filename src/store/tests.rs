@@ -1,3 +1,4 @@
+mod bundles;
 mod writers;
 
 use std::sync::Arc;

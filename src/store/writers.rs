@@ -11,10 +11,10 @@ use tokio::sync::Mutex;
 
 use crate::{Error, Store};
 
-/// Runs share this many locks.
+/// Runs, and bundles apart from them, share this many locks.
 const LOCKS: u64 = 256;
 
-/// The locks of the runs.
+/// The locks of runs, or of bundles.
 pub(crate) struct Writers(Vec<Arc<Mutex<()>>>);
 
 impl Writers {
@@ -22,9 +22,9 @@ impl Writers {
         Self((0..LOCKS).map(|_| Arc::default()).collect())
     }
 
-    fn lock_of(&self, run_id: &str) -> Arc<Mutex<()>> {
+    fn lock_of(&self, id: &str) -> Arc<Mutex<()>> {
         let mut hasher = DefaultHasher::new();
-        run_id.hash(&mut hasher);
+        id.hash(&mut hasher);
         let at = usize::try_from(hasher.finish() % LOCKS).unwrap_or_default();
         self.0[at].clone()
     }
@@ -43,8 +43,22 @@ impl Store {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
+        self.alone_with(&self.writers, run_id, change).await
+    }
+
+    /// The same for what else has locks.
+    pub(crate) async fn alone_with<T, F>(
+        self: &Arc<Self>,
+        writers: &Writers,
+        id: &str,
+        change: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
         // The wait for a turn ends with its caller: callers of a volume that hangs must not pile up.
-        let turn = self.writers.lock_of(run_id).lock_owned().await;
+        let turn = writers.lock_of(id).lock_owned().await;
         let change = change(Arc::clone(self));
         let changed = tokio::spawn(async move {
             let _turn = turn;

@@ -1,4 +1,4 @@
-//! The aggregated API's routes, and the users who may use them.
+//! The aggregated API's routes, and the users who may use them. Uploads are in `uploads.rs`.
 
 use std::{collections::BTreeMap, str::FromStr, sync::Arc, time::Duration};
 
@@ -31,6 +31,7 @@ use crate::{
     serve::Peer,
     status::Failure,
     tasks::Tasks,
+    uploads::{self, Uploads},
 };
 
 /// Most streams that one user may hold open, and most that may be open for one namespace's Tasks,
@@ -48,6 +49,8 @@ pub struct Parts {
     pub tasks: Arc<dyn Tasks>,
     /// Reads logs and results.
     pub data: Arc<dyn Data>,
+    /// Takes uploads.
+    pub uploads: Arc<dyn Uploads>,
     /// How long the leader may be away before a request fails.
     pub patience: Duration,
     /// Whether the certificates exist.
@@ -55,9 +58,11 @@ pub struct Parts {
 }
 
 #[derive(Clone)]
-struct Shared {
-    parts: Parts,
+pub(crate) struct Shared {
+    pub(crate) parts: Parts,
     limits: Limits,
+    /// Parts of uploads that are on their way.
+    pub(crate) uploads: Limits,
 }
 
 /// All routes.
@@ -65,6 +70,7 @@ pub fn router(parts: Parts) -> Router {
     let shared = Shared {
         parts,
         limits: Limits::new(STREAMS_EACH),
+        uploads: Limits::new(uploads::EACH),
     };
     let resource = |kind: &str, rest: &str| {
         format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/{kind}/{{name}}/{rest}")
@@ -87,6 +93,10 @@ pub fn router(parts: Parts) -> Router {
         .route(&resource("tasks", "result"), get(read_result))
         .route(&resource("tasks", "progress"), get(read_progress))
         .route(&resource("machines", "log"), get(read_machine_log))
+        .route(
+            &format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/bundles/{{name}}"),
+            get(uploads::state).put(uploads::put),
+        )
         .fallback(|| async { Failure::not_found("the server could not find the requested resource") })
         .method_not_allowed_fallback(|| async { Failure::method_not_allowed() })
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate))
@@ -129,18 +139,23 @@ async fn authenticate(State(shared): State<Shared>, mut request: Request, next: 
     }
 }
 
-/// Whether this user may read, and whether there is room.
-async fn permit(shared: &Shared, user: &User, access: &Access) -> Result<Permit, Failure> {
+/// Whether this user may do that.
+pub(crate) async fn allow(shared: &Shared, user: &User, access: &Access) -> Result<(), Failure> {
     match shared.parts.authorizer.decide(user, access).await {
-        Ok(Decision::Allowed) => {}
-        Ok(Decision::Denied(why)) => return Err(Failure::forbidden(user, access, &why)),
+        Ok(Decision::Allowed) => Ok(()),
+        Ok(Decision::Denied(why)) => Err(Failure::forbidden(user, access, &why)),
         Err(error) => {
             tracing::warn!(error, "a SubjectAccessReview failed");
-            return Err(Failure::unavailable(
-                "the API server could not say whether you may read this; try again",
-            ));
+            Err(Failure::unavailable(
+                "the API server could not say whether you may do this; try again",
+            ))
         }
     }
+}
+
+/// Whether this user may read, and whether there is room.
+async fn permit(shared: &Shared, user: &User, access: &Access) -> Result<Permit, Failure> {
+    allow(shared, user, access).await?;
     let Access {
         namespace,
         resource,
@@ -165,7 +180,7 @@ async fn permit(shared: &Shared, user: &User, access: &Access) -> Result<Permit,
         })
 }
 
-fn not_found(resource: &str, name: &str) -> Failure {
+pub(crate) fn not_found(resource: &str, name: &str) -> Failure {
     Failure::not_found(format!("{resource}.skyward.dev {name:?} not found"))
 }
 
@@ -178,6 +193,7 @@ async fn admit(
     subresource: &'static str,
 ) -> Result<(Reading, Task, Permit), Failure> {
     let access = Access {
+        verb: "get",
         namespace,
         resource: "tasks",
         name,
@@ -207,7 +223,7 @@ async fn admit(
     Ok((reading, task, permit))
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     (1..=253).contains(&text.len())
         && text
             .bytes()
@@ -215,8 +231,8 @@ fn is_name(text: &str) -> bool {
         && !text.split('.').any(str::is_empty)
 }
 
-type Route = Path<(String, String)>;
-type Pairs = Query<BTreeMap<String, String>>;
+pub(crate) type Route = Path<(String, String)>;
+pub(crate) type Pairs = Query<BTreeMap<String, String>>;
 
 async fn read_log(
     State(shared): State<Shared>,
@@ -261,6 +277,7 @@ async fn read_machine_log(
     Path((namespace, name)): Route,
 ) -> Result<Response, Failure> {
     let access = Access {
+        verb: "get",
         namespace,
         resource: "machines",
         name,
@@ -278,7 +295,7 @@ async fn read_machine_log(
     Ok(answer(with_permit(chunks, permit), "text/plain; charset=utf-8"))
 }
 
-fn number<T: FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {
+pub(crate) fn number<T: FromStr>(query: &BTreeMap<String, String>, name: &str) -> Result<Option<T>, Failure> {
     let number = query.get(name).map(|text| options::number(name, text));
     number.transpose().map_err(Failure::bad_request)
 }

@@ -1,4 +1,4 @@
-//! Whether a user may read a log or result: the API server is asked for each request, and its
+//! Whether a user may read a log or result, or upload a bundle: the API server is asked for each request, and its
 //! decision is remembered for a moment.
 
 use std::{sync::Arc, time::Duration};
@@ -19,16 +19,18 @@ const NO_LASTS: Duration = Duration::from_secs(1);
 /// Most decisions remembered.
 const REMEMBERED: usize = 4096;
 
-/// What a user wants to read.
+/// What a user wants to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
+    /// `get`, or `update` of a bundle.
+    pub verb: &'static str,
     /// Namespace of the object.
     pub namespace: String,
-    /// `tasks` or `machines`.
+    /// `tasks`, `machines` or `bundles`.
     pub resource: &'static str,
     /// Name of the object.
     pub name: String,
-    /// `log` or `result`.
+    /// `log` or `result`; empty: the object itself.
     pub subresource: &'static str,
 }
 
@@ -72,11 +74,11 @@ impl Authorizer for Reviews {
                 resource_attributes: Some(ResourceAttributes {
                     namespace: Some(access.namespace.clone()),
                     name: Some(access.name.clone()),
-                    verb: Some("get".to_owned()),
+                    verb: Some(access.verb.to_owned()),
                     group: Some(GROUP.to_owned()),
                     version: Some(VERSION.to_owned()),
                     resource: Some(access.resource.to_owned()),
-                    subresource: Some(access.subresource.to_owned()),
+                    subresource: Some(access.subresource.to_owned()).filter(|name| !name.is_empty()),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
@@ -169,6 +171,7 @@ mod tests {
         let authorizer = Remembering::lasting(Counting(AtomicUsize::new(0)), long, Duration::ZERO);
         let asked = || authorizer.inner.0.swap(0, Ordering::Relaxed);
         let access = |name: &str| Access {
+            verb: "get",
             namespace: "n".into(),
             resource: "tasks",
             name: name.into(),

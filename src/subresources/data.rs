@@ -2,7 +2,7 @@
 //!
 //! Only the leader holds connections to machines and the result store. Its address stands
 //! in an annotation of the leader Lease; both ends show certificates that the controller
-//! has made. Paths, all GET:
+//! has made. Paths, all GET (uploads of bundles are in `uploads.rs`):
 //!
 //! - `/v1/tasks/{namespace}/{uid}/runs`: [`Runs`] as JSON.
 //! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=&gaps=`: the encoded log from an
@@ -22,7 +22,7 @@ use std::{io, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use axum::{
     body::{Body, Bytes},
-    http::{Request, StatusCode, header},
+    http::{Method, Request, Response, StatusCode, header},
 };
 use futures::{StreamExt, stream::BoxStream};
 use hyper::{body::Incoming, client::conn::http1};
@@ -198,13 +198,30 @@ impl Leader {
     }
 
     async fn get(&self, path: &str) -> Result<Chunks, DataError> {
+        let path = path.to_owned();
+        self.at_leader(|address, tls| ask(address, tls, path.clone()))
+            .await?
+    }
+
+    /// A connection to the leader, for a request that can be sent once only.
+    pub(crate) async fn connection(&self) -> Result<Connection, DataError> {
+        self.at_leader(connect).await
+    }
+
+    /// Does this at the leader's last address, and where nobody answers there at the one in the Lease.
+    async fn at_leader<T, F>(
+        &self,
+        ask: impl Fn(String, Arc<ClientConfig>) -> F + Send,
+    ) -> Result<T, DataError>
+    where
+        F: Future<Output = Result<T, String>> + Send,
+    {
         let tls = self.tls.borrow().clone().ok_or_else(|| {
             DataError::Unavailable(
                 "the controller has made no certificates yet; try again in a few seconds".to_owned(),
             )
         })?;
         let mut failure = String::new();
-        // First the leader's last address, then that in the Lease.
         for fresh in [false, true] {
             let known = self.address.lock().clone();
             let address = match (fresh, known) {
@@ -212,10 +229,10 @@ impl Leader {
                 (false, Some(address)) => address,
                 (true, _) => self.lookup().await?,
             };
-            match ask(&address, Arc::clone(&tls), path).await {
+            match ask(address.clone(), Arc::clone(&tls)).await {
                 Ok(answer) => {
                     self.remember(Some(address));
-                    return answer;
+                    return Ok(answer);
                 }
                 Err(error) => {
                     self.remember(None);
@@ -273,10 +290,16 @@ impl Data for Leader {
     }
 }
 
-/// One request over a connection of its own. The outer error: no answer at that address.
-async fn ask(address: &str, tls: Arc<ClientConfig>, path: &str) -> Result<Result<Chunks, DataError>, String> {
+/// A connection to the leader.
+pub(crate) struct Connection {
+    address: String,
+    sender: http1::SendRequest<Body>,
+    driver: AbortOnDropHandle<()>,
+}
+
+async fn connect(address: String, tls: Arc<ClientConfig>) -> Result<Connection, String> {
     let connect = async {
-        let stream = TcpStream::connect(address).await?;
+        let stream = TcpStream::connect(&address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(DATA_SERVER_NAME).map_err(io::Error::other)?;
         TlsConnector::from(tls).connect(name, stream).await
@@ -285,34 +308,70 @@ async fn ask(address: &str, tls: Arc<ClientConfig>, path: &str) -> Result<Result
         .await
         .map_err(|_| format!("no connection to {address} within {} s", CONNECT.as_secs()))?
         .map_err(|error| format!("{address}: {error}"))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| format!("{address}: {error}"))?;
-    let connection = AbortOnDropHandle::new(tokio::spawn(async move {
+    let driver = AbortOnDropHandle::new(tokio::spawn(async move {
         let _ = connection.await;
     }));
-    let request = Request::get(path)
-        .header(header::HOST, DATA_SERVER_NAME)
-        .body(Body::empty())
-        .map_err(|error| error.to_string())?;
-    let answer = timeout(ANSWER, sender.send_request(request))
-        .await
-        .map_err(|_| format!("{address} did not answer within {} s", ANSWER.as_secs()))?
-        .map_err(|error| format!("{address}: {error}"))?;
+    Ok(Connection {
+        address,
+        sender,
+        driver,
+    })
+}
+
+impl Connection {
+    /// The head of the answer; the error: none came in time. The connection lives as long as the handle.
+    pub(crate) async fn send(
+        mut self,
+        method: Method,
+        path: &str,
+        body: Body,
+        patience: Duration,
+    ) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), String> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, DATA_SERVER_NAME)
+            .body(body)
+            .map_err(|error| error.to_string())?;
+        let address = self.address;
+        let answer = timeout(patience, self.sender.send_request(request))
+            .await
+            .map_err(|_| format!("{address} did not answer within {} s", patience.as_secs()))?
+            .map_err(|error| format!("{address}: {error}"))?;
+        Ok((answer, self.driver))
+    }
+}
+
+/// One request over a connection of its own. The outer error: no answer at that address.
+async fn ask(
+    address: String,
+    tls: Arc<ClientConfig>,
+    path: String,
+) -> Result<Result<Chunks, DataError>, String> {
+    let connection = connect(address, tls).await?;
+    let (answer, driver) = connection.send(Method::GET, &path, Body::empty(), ANSWER).await?;
     Ok(match answer.status() {
-        StatusCode::OK => Ok(chunks(answer.into_body(), connection)),
+        StatusCode::OK => Ok(chunks(answer.into_body(), driver)),
         StatusCode::NOT_FOUND => Err(DataError::NotFound),
         status => {
-            let text = axum::body::to_bytes(Body::new(answer.into_body()), 4096)
-                .await
-                .unwrap_or_default();
-            let text = String::from_utf8_lossy(&text);
+            let text = words(answer).await;
             tracing::info!(%status, %text, "the controller refused a request");
             Err(DataError::Unavailable(format!(
                 "the controller answered {status}: {text}"
             )))
         }
     })
+}
+
+/// The text of an answer.
+pub(crate) async fn words(answer: Response<Incoming>) -> String {
+    let text = axum::body::to_bytes(Body::new(answer.into_body()), 4096)
+        .await
+        .unwrap_or_default();
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The body's chunks. They own the connection; nothing follows an error, such as a long silence.

@@ -24,21 +24,22 @@ pub(crate) fn this_group() -> Value {
 
 /// `/apis/subresources.skyward.dev/v1alpha1`
 pub(crate) fn resources() -> Value {
-    let resource = |name: &str, kind: &str| json!({ "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"] });
+    let resource = |name: &str, kind: &str, verbs: &[&str]| json!({ "name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs });
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": format!("{GROUP}/{VERSION}"),
         "resources": [
-            resource("machines/log", "MachineLog"),
-            resource("tasks/log", "TaskLog"),
-            resource("tasks/progress", "TaskProgress"),
-            resource("tasks/result", "TaskResult"),
+            resource("bundles", "Bundle", &["get", "update"]),
+            resource("machines/log", "MachineLog", &["get"]),
+            resource("tasks/log", "TaskLog", &["get"]),
+            resource("tasks/progress", "TaskProgress", &["get"]),
+            resource("tasks/result", "TaskResult", &["get"]),
         ],
     })
 }
 
-/// `/openapi/v2`: no type is defined here, since logs are text and results are anybody's JSON.
+/// `/openapi/v2`: no type is defined here, since logs are text, results are anybody's JSON and bundles are bytes.
 pub(crate) fn openapi_v2() -> Value {
     json!({ "swagger": "2.0", "info": info(), "paths": {}, "definitions": {} })
 }
@@ -56,5 +57,5 @@ pub(crate) fn openapi_v3_document() -> Value {
 }
 
 fn info() -> Value {
-    json!({ "title": "Skyward: logs, results and progress of Tasks, logs of Machines", "version": env!("CARGO_PKG_VERSION") })
+    json!({ "title": "Skyward: logs, results and progress of Tasks, logs of Machines, uploaded bundles", "version": env!("CARGO_PKG_VERSION") })
 }

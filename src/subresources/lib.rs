@@ -1,11 +1,11 @@
-//! The aggregated API `subresources.skyward.dev`: logs and results of Tasks, with
-//! Kubernetes' own authentication and RBAC.
+//! The aggregated API `subresources.skyward.dev`: logs and results of Tasks, and uploads of their
+//! code, with Kubernetes' own authentication and RBAC.
 //!
 //! The Kubernetes API server authenticates a client and passes the request on to us; we
-//! believe nobody else ([`frontproxy`]), ask whether that user may read ([`authorize`]), and get
-//! the bytes from the leading controller ([`data`]). This process mounts no store, holds no
+//! believe nobody else ([`frontproxy`]), ask whether that user may do that ([`authorize`]), and get
+//! the bytes from the leading controller ([`data`]), or send them to it ([`uploads`]). This process mounts no store, holds no
 //! connection to a machine and keeps no state: any number of replicas may run; with none, only
-//! `kubectl skyward logs` and `results` are missing.
+//! `kubectl skyward logs`, `results` and `upload` are missing.
 //!
 //! Begin reading at [`api`] (the routes), then `log.rs` (how no line is lost). Code that the
 //! controller and the plugin share is here, too: [`data`] (the contract between the processes),
@@ -33,6 +33,7 @@ pub mod tasks;
 mod tests;
 pub mod text;
 pub mod tls;
+pub mod uploads;
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -75,11 +76,13 @@ pub async fn run(client: kube::Client, config: Config, shutdown: CancellationTok
     let (client_tls, client_tls_now) = watch::channel(None);
     let (front_proxy, front_proxy_now) = watch::channel(None);
     let (ready, ready_now) = watch::channel(false);
+    let leader = Arc::new(data::Leader::new(client.clone(), &namespace, client_tls_now));
     let router = api::router(api::Parts {
         front_proxy: front_proxy_now,
         authorizer: authorize::Remembering::new(authorize::Reviews::new(client.clone())),
         tasks: Arc::new(tasks::Cluster(client.clone())),
-        data: Arc::new(data::Leader::new(client.clone(), &namespace, client_tls_now)),
+        data: leader.clone(),
+        uploads: leader,
         patience: reading::PATIENCE,
         ready: ready_now,
     });

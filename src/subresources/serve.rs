@@ -45,6 +45,9 @@ const DRAIN: Duration = Duration::from_secs(5);
 const STREAMS: u32 = 256;
 /// The same where the client showed no certificate: such a client gets answers of a few lines.
 const ANONYMOUS_STREAMS: u32 = 8;
+/// Bytes that a client may send ahead in one HTTP/2 stream. All streams of a connection together may send
+/// as much each, so that a body which is taken slowly does not hold up the others of its connection.
+const AHEAD: u32 = 64 * 1024;
 
 /// The client at the other end; an extension of each request.
 #[derive(Clone, Debug, Default)]
@@ -236,10 +239,13 @@ fn bounded(builder: &mut auto::Builder<TokioExecutor>, is_known: bool) -> &auto:
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HANDSHAKE);
+    let streams = if is_known { STREAMS } else { ANONYMOUS_STREAMS };
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(if is_known { STREAMS } else { ANONYMOUS_STREAMS })
+        .max_concurrent_streams(streams)
+        .initial_stream_window_size(AHEAD)
+        .initial_connection_window_size(AHEAD * streams)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     builder

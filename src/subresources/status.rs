@@ -38,11 +38,13 @@ impl Failure {
 
     pub(crate) fn forbidden(user: &User, access: &Access, why: &str) -> Self {
         let Access {
+            verb,
             namespace,
             resource,
             name,
             subresource,
         } = access;
+        let slash = if subresource.is_empty() { "" } else { "/" };
         let why = if why.is_empty() {
             String::new()
         } else {
@@ -52,7 +54,7 @@ impl Failure {
             StatusCode::FORBIDDEN,
             "Forbidden",
             format!(
-                "{resource}.{GROUP} {name:?} is forbidden: User {:?} cannot get resource \"{resource}/{subresource}\" in API group {GROUP:?} in the namespace {namespace:?}{why}",
+                "{resource}.{GROUP} {name:?} is forbidden: User {:?} cannot {verb} resource \"{resource}{slash}{subresource}\" in API group {GROUP:?} in the namespace {namespace:?}{why}",
                 user.name
             ),
         )
@@ -70,7 +72,7 @@ impl Failure {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "MethodNotAllowed",
-            "logs and results can only be read: use GET",
+            "this can only be read: use GET",
         )
     }
 
@@ -80,6 +82,20 @@ impl Failure {
             retry_after: Some(5),
             ..failure
         }
+    }
+
+    /// What the controller refused, in its words.
+    pub(crate) fn refused(code: StatusCode, message: impl Into<String>) -> Self {
+        let reason = match code {
+            StatusCode::NOT_FOUND => "NotFound",
+            StatusCode::CONFLICT => "Conflict",
+            StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
+            StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
+            StatusCode::REQUEST_TIMEOUT => "Timeout",
+            StatusCode::INSUFFICIENT_STORAGE => "InsufficientStorage",
+            _ => "BadRequest",
+        };
+        Self::new(code, reason, message)
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {

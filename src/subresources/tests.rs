@@ -46,6 +46,7 @@ mod crowds;
 mod machines;
 mod parts;
 mod progress;
+mod uploads;
 
 use authority::Authority;
 
@@ -281,6 +282,7 @@ impl Server {
             authorizer: Arc::new(Rights),
             tasks: world.clone(),
             data: world,
+            uploads: Arc::new(uploads::Kept::default()),
             patience,
             ready: watch::channel(true).1,
         });
@@ -338,6 +340,17 @@ impl Server {
         path: &str,
         user: Option<&str>,
     ) -> io::Result<(StatusCode, String)> {
+        self.send(tls, method, path, user, Body::empty()).await
+    }
+
+    async fn send(
+        &self,
+        tls: Arc<ClientConfig>,
+        method: Method,
+        path: &str,
+        user: Option<&str>,
+        body: Body,
+    ) -> io::Result<(StatusCode, String)> {
         let stream = TcpStream::connect(&self.address).await?;
         let name = ServerName::try_from("localhost").unwrap();
         let stream = TlsConnector::from(tls).connect(name, stream).await?;
@@ -355,7 +368,7 @@ impl Server {
                 .header("X-Remote-Group", "system:authenticated");
         }
         let answer = sender
-            .send_request(request.body(Body::empty()).unwrap())
+            .send_request(request.body(body).unwrap())
             .await
             .map_err(io::Error::other)?;
         let status = answer.status();
@@ -496,7 +509,7 @@ async fn discovery_names_every_resource() {
         .collect();
     assert_eq!(
         names,
-        ["machines/log", "tasks/log", "tasks/progress", "tasks/result"]
+        ["bundles", "machines/log", "tasks/log", "tasks/progress", "tasks/result"]
     );
     for path in [
         "/apis",

@@ -32,7 +32,10 @@ const OURS: &[(&str, &[&str])] = &[
     ("skyward-agent", &["skyward-bundle"]),
     ("skyward-api", &["skyward-core"]),
     ("skyward-bundle", &[]),
-    ("skyward-cli", &["skyward-api", "skyward-subresources"]),
+    (
+        "skyward-cli",
+        &["skyward-api", "skyward-bundle", "skyward-subresources"],
+    ),
     (
         "skyward-controller",
         &[
@@ -61,7 +64,10 @@ const OURS: &[(&str, &[&str])] = &[
     ),
     ("skyward-remote", &["skyward-agent", "skyward-core"]),
     ("skyward-store", &[]),
-    ("skyward-subresources", &["skyward-agent", "skyward-api"]),
+    (
+        "skyward-subresources",
+        &["skyward-agent", "skyward-api", "skyward-bundle"],
+    ),
     ("xtask", &["skyward-api", "skyward-providers"]),
 ];
 

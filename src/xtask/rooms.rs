@@ -148,8 +148,11 @@ const CONTROLLER: Rooms = &[
             "pool",
         ],
     ),
-    ("task", &["base", "deadline", "guard", "metrics", "context"]),
-    ("logs", &["certificates", "hints", "context"]),
+    (
+        "task",
+        &["base", "deadline", "guard", "references", "metrics", "context"],
+    ),
+    ("logs", &["certificates", "hints", "metrics", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
 ];

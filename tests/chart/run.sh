@@ -265,7 +265,9 @@ has skyward-controller NetworkPolicy '- {port: health}'
 has skyward-controller Service 'name: metrics'
 # A user who may view sees logs and results; a user who may edit can neither write status nor make Machines.
 has skyward-view ClusterRole 'aggregate-to-view: "true"'
-has skyward-view ClusterRole 'resources: [tasks/log, tasks/progress, tasks/result, machines/log]'
+has skyward-view ClusterRole 'resources: [tasks/log, tasks/progress, tasks/result, machines/log, bundles]'
+lacks skyward-view ClusterRole update
+has skyward-edit ClusterRole 'resources: [bundles]'
 has skyward-edit ClusterRole 'aggregate-to-edit: "true"'
 lacks skyward-edit ClusterRole /status
 lacks skyward-view ClusterRole secrets

@@ -129,6 +129,9 @@ async fn roles(space: &Space) -> Result {
         ("eddie", "delete", "machines.skyward.dev", "", true),
         ("eddie", "create", "machines.skyward.dev", "", false),
         ("eddie", "patch", "tasks.skyward.dev", "status", false),
+        ("eddie", "update", "bundles.subresources.skyward.dev", "", true),
+        ("vera", "get", "bundles.subresources.skyward.dev", "", true),
+        ("vera", "update", "bundles.subresources.skyward.dev", "", false),
     ] {
         // Roles are joined by a controller, one by one, a moment after they are installed.
         let joined = tokio::time::timeout(Duration::from_mins(1), async {

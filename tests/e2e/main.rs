@@ -10,7 +10,7 @@
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
-//! - [`source`]: code of several files.
+//! - [`source`]: code of several files; [`uploads`]: of several folders.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: orphans are found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
@@ -33,6 +33,7 @@ mod source;
 mod strangers;
 mod sweep;
 mod tasks;
+mod uploads;
 mod view;
 
 use skyward_testkit::{Cluster, Result, Space};

@@ -2,7 +2,9 @@
 
 use std::path::{Component, Path};
 
-use skyward_bundle::{Digest, File, Limits, Reader, pack};
+use skyward_bundle::{
+    Digest, File, Limits, Outline, Reader, START, Selection, head_bytes, pack, pack_selected,
+};
 
 use crate::input::{Input, Maker};
 
@@ -13,9 +15,10 @@ const LIMITS: Limits = Limits {
 
 pub(crate) fn run(data: &[u8]) {
     let mut input = Input(data);
-    match input.u8() % 3 {
+    match input.u8() % 4 {
         0 => read(input.rest()),
         1 => make(input),
+        3 => select(input),
         _ => {
             let text = String::from_utf8_lossy(input.rest());
             if let Ok(digest) = text.parse::<Digest>() {
@@ -50,6 +53,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             .sized("y")
             .end(b""),
         Maker::default().u8(2).end(bundle.digest.to_string()),
+        Maker::default()
+            .u8(3)
+            .sized("src/**")
+            .sized("*.py/")
+            .sized("src/a.py")
+            .sized("b")
+            .end(b""),
     ]
 }
 
@@ -107,6 +117,47 @@ fn make(mut input: Input<'_>) {
         assert_eq!(reader.digest(), bundle.digest);
         reader.verify().expect("our own bundle is whole");
     }
+}
+
+/// Any patterns are refused or mean the same to a walk and to a list, and the outline of any part of a bundle
+/// leads to its bytes.
+fn select(mut input: Input<'_>) {
+    let (include, exclude) = (input.text(), input.text());
+    let Ok(selection) = Selection::new(&[include], &[exclude]) else {
+        return;
+    };
+    let mut paths = Vec::new();
+    while !input.is_empty() {
+        paths.push(input.text());
+    }
+    let files = || {
+        paths.iter().map(|path| File {
+            path,
+            executable: false,
+            content: path.as_bytes(),
+        })
+    };
+    let Ok(all) = pack(files(), LIMITS) else { return };
+    for path in paths.iter().filter(|path| selection.takes(path)) {
+        let mut folders = path.match_indices('/').map(|(at, _)| &path[..at]);
+        assert!(
+            folders.all(|folder| selection.enters(folder)),
+            "{path:?} would not be found"
+        );
+    }
+    let reader = Reader::open(&*all.bytes, LIMITS).expect("our own bundle is read");
+    let outline = Outline::of(reader.manifest());
+    assert_eq!(outline.bytes(), all.bytes.len() as u64);
+    assert_eq!(
+        head_bytes(&all.bytes[..START]).ok(),
+        Some(outline.head().len() as u64)
+    );
+    let selected = reader.manifest().select(&selection).ok();
+    let packed = pack_selected(files(), &selection, LIMITS).ok();
+    assert_eq!(
+        selected.map(|manifest| manifest.digest()),
+        packed.map(|packed| packed.digest)
+    );
 }
 
 fn stays_inside(path: &str) {

@@ -1,14 +1,16 @@
-//! Serves logs and results of runs to the aggregated API.
+//! Serves logs and results of runs to the aggregated API, and takes uploads of bundles from it.
 //!
 //! Only the leader serves it, because only the leader holds connections to machines and the
 //! result store; its address stands in the leader Lease. [`crate::certificates`]
 //! makes its certificates, [`source`] joins the log in the store with that on the machine, [`bootstraps`] has
-//! the output of Machines' bootstraps. The contract is in `skyward-subresources::data`.
+//! the output of Machines' bootstraps, [`uploads`] takes bundles. The contract is in `skyward-subresources`,
+//! `data` and `uploads`.
 
 mod bootstraps;
 mod source;
 #[cfg(test)]
 mod tests;
+mod uploads;
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -46,6 +48,7 @@ use crate::{
     logs::{
         bootstraps::{Bootstraps, Known},
         source::{JUST_BEGUN, LiveMachines, Machines, Source, Whereabouts},
+        uploads::{UidOf, Uploads},
     },
 };
 
@@ -134,7 +137,17 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         }
     };
     tracing::info!(%address, "logs and results are served to the aggregated API");
+    let (caches, config) = (context.caches.clone(), context.config.clone());
+    let uid_of: UidOf = Arc::new(move |namespace| {
+        let is_served = config.serves(namespace);
+        is_served.then(|| caches.namespace_uid(namespace)).flatten()
+    });
     let shared = Shared {
+        uploads: Arc::new(Uploads::new(
+            context.store.clone(),
+            uid_of,
+            context.metrics.clone(),
+        )),
         machines: Arc::new(LiveMachines {
             live: context.live.clone(),
             sessions: context.sessions.clone(),
@@ -168,6 +181,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
 /// The state of the handlers.
 #[derive(Clone)]
 struct Shared {
+    uploads: Arc<Uploads>,
     machines: Arc<dyn Machines>,
     bootstraps: Arc<dyn Bootstraps>,
     live: Arc<Live>,
@@ -181,6 +195,10 @@ fn router(shared: Shared) -> Router {
         .route("/v1/tasks/{namespace}/{uid}/log", get(log))
         .route("/v1/tasks/{namespace}/{uid}/result", get(result))
         .route("/v1/machines/{namespace}/{name}/log", get(machine_log))
+        .route(
+            "/v1/bundles/{namespace}/{digest}",
+            get(uploads::state).put(uploads::put),
+        )
         .with_state(shared)
 }
 

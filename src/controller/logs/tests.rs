@@ -469,6 +469,7 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     let known = Arc::new(Live::default());
     known.listed([]);
     let shared = Shared {
+        uploads: Arc::new(uploads::tests::uploads(&world.store)),
         machines: Arc::new(world.machine.clone()),
         bootstraps: Arc::new(bootstraps::tests::OnePool),
         live: known,
@@ -549,6 +550,8 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
         assert_eq!(error, Some(data::DataError::NotFound), "{namespace}/{name}");
     }
 
+    bundles_come_in_parts(&leader).await;
+
     // A serving certificate of the same authority is no client's certificate.
     let wrong = tls::client(
         get(key::API_CERTIFICATE),
@@ -564,4 +567,35 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     assert!(matches!(refused, data::DataError::Unavailable(_)), "{refused:?}");
     shutdown.cancel();
     serving.await.unwrap();
+}
+
+async fn bundles_come_in_parts(leader: &data::Leader) {
+    use skyward_subresources::uploads::{State, Upload, UploadError, Uploads as _};
+    let bundle = uploads::tests::bundle(200_000);
+    let size = bundle.bytes.len() as u64;
+    let upload = Upload {
+        namespace: "n".into(),
+        digest: bundle.digest,
+        id: "ana".into(),
+    };
+    let at = |complete, offset| Ok(State { complete, offset });
+    assert_eq!(leader.state(&upload).await, at(false, 0));
+    let (first, rest) = bundle.bytes.split_at(100_000);
+    let chunks: Vec<io::Result<Vec<u8>>> = first.chunks(7000).map(|chunk| Ok(chunk.to_vec())).collect();
+    let body = Body::from_stream(futures::stream::iter(chunks));
+    assert_eq!(leader.put(&upload, 0, size, body).await, at(false, 100_000));
+    assert_eq!(leader.state(&upload).await, at(false, 100_000));
+    let last = leader
+        .put(&upload, 100_000, size, Body::from(rest.to_vec()))
+        .await;
+    assert_eq!(last, at(true, size));
+    let elsewhere = Upload {
+        namespace: "other".into(),
+        ..upload
+    };
+    let refused = leader.put(&elsewhere, 0, size, Body::empty()).await.unwrap_err();
+    assert!(
+        matches!(refused, UploadError::Refused(StatusCode::NOT_FOUND, _)),
+        "{refused:?}"
+    );
 }

@@ -331,7 +331,8 @@ impl Installation {
             accounts.set(&name, account);
         }
         let (changed_tx, _) = mpsc::channel(1);
-        let references = Arc::new(References::new(client.clone()));
+        let store = Arc::new(skyward_store::Store::local(folder.path()).unwrap().unmeasured());
+        let references = Arc::new(References::new(client.clone(), store.clone()));
         let context = Context {
             client,
             config: Arc::new(lease::tests::config("skyward-system")),
@@ -341,7 +342,7 @@ impl Installation {
             seal: Seal::new(&[0; 32], "c"),
             holds: Arc::default(),
             sessions: Sessions::new(AgentBinaries::default(), None, changed_tx),
-            store: Arc::new(skyward_store::Store::local(folder.path()).unwrap().unmeasured()),
+            store,
             loads: Arc::new(PoolLoads::default()),
             live: Arc::default(),
             providers: accounts,

@@ -238,7 +238,9 @@ mod tests {
             let answer = Response::builder().status(code).body(body).unwrap();
             std::future::ready(Ok::<_, Infallible>(answer))
         });
-        let references = References::new(Client::new(service, "default"));
+        let folder = tempfile::tempdir().unwrap();
+        let store = std::sync::Arc::new(skyward_store::Store::local(folder.path()).unwrap().unmeasured());
+        let references = References::new(Client::new(service, "default"), store);
         let texts = references.fetch("team", Kind::Secret, "index").await.unwrap();
         texts.map(|texts| texts.contains_key(PASSWORD))
     }

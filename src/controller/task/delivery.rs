@@ -10,11 +10,12 @@ use skyward_planner::{
         references::{Unresolved, unchanged},
     },
 };
-use skyward_remote::{Agent, turns::Turns};
+use skyward_remote::{Agent, agent::BundleBytes as _, turns::Turns};
 
-use crate::context::Context;
+use crate::{context::Context, references::Place};
 
-/// Machines that are sent files at once, over all Pools and in one namespace: each holds one part.
+/// Machines that are sent files at once, over all Pools and in one namespace: each holds one part, and of
+/// a selection of an upload its manifest.
 const AT_ONCE: usize = 8;
 const EACH: usize = 3;
 
@@ -36,12 +37,17 @@ pub(crate) async fn deliver(
         return Ok(());
     }
     let _turn = turns.wait(&pool.namespace, &pool.name).await;
-    let found = context.references.source(&pool.namespace, source).await;
+    let uid = context.caches.namespace_uid(&pool.namespace);
+    let place = Place {
+        namespace: &pool.namespace,
+        uid: uid.as_deref(),
+    };
+    let found = context.references.source(place, source).await;
     let bundle = found.map_err(StartError::References)?;
     unchanged(Some(source), Some(digest), Some(&bundle.digest)).map_err(StartError::References)?;
-    let put = agent.put_bundle(digest, &bundle.bytes).await;
+    let put = agent.put_bundle(digest, &*bundle).await;
     put.map_err(StartError::Agent)?;
-    context.metrics.source_sent(bundle.bytes.len() as u64);
+    context.metrics.source_sent(bundle.bytes());
     Ok(())
 }
 

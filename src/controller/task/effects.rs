@@ -39,6 +39,7 @@ use tokio::{
 use crate::{
     context::Context,
     deadline::words,
+    references::Place,
     task::{
         collect::{self, AnyReader},
         delivery, environment,
@@ -307,7 +308,12 @@ impl EffectRunner {
         let references = &self.context.references;
         let mut resolved = references.resolve(&pool.namespace, refs, WAITING).await?;
         if let Some(source) = source {
-            let bundle = references.source(&pool.namespace, source).await?;
+            let uid = self.context.caches.namespace_uid(&pool.namespace);
+            let place = Place {
+                namespace: &pool.namespace,
+                uid: uid.as_deref(),
+            };
+            let bundle = references.source(place, source).await?;
             resolved.source = Some(bundle.digest.clone());
         }
         Ok(Arc::new(resolved))

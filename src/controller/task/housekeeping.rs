@@ -1,5 +1,7 @@
 //! Background work: deletes ended Tasks when their ttl has passed, and sweeps the store of Tasks
-//! that are gone.
+//! that are gone, and of bundles that no Task names.
+
+mod bundles;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -263,7 +265,8 @@ async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
     Ok(())
 }
 
-/// Deletes stored logs and results of Tasks that are gone: now, and every hour.
+/// Deletes stored logs and results of Tasks that are gone, and bundles that no Task names: now, and every
+/// hour.
 async fn sweep(context: &Context) {
     let mut hourly = tokio::time::interval(SWEEP);
     hourly.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -286,6 +289,13 @@ async fn sweep(context: &Context) {
             Ok(deleted) => tracing::info!(deleted, "logs and results of Tasks that are gone were deleted"),
             Err(error) => {
                 tracing::warn!(%error, "the result store could not be swept; it is tried again in an hour");
+            }
+        }
+        match bundles::sweep(&context.client, &context.store, bundles::KEPT).await {
+            Ok(0) => {}
+            Ok(deleted) => tracing::info!(deleted, "uploaded bundles that no Task names were deleted"),
+            Err(error) => {
+                tracing::warn!(%error, "uploaded bundles that no Task names stay for now; it is tried again in an hour");
             }
         }
     }

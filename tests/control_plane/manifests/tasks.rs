@@ -40,7 +40,37 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     (
         "Task",
         "{pool: p, command: [a], source: {}}",
-        "source needs configMap",
+        "source needs exactly one of configMap and bundle",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}, bundle: {digest: 'sha256:256fe92a9a642545964298a809a6f5a7c206a2d2c8c0da6d3b8ba0f0251151b4'}}}",
+        "source needs exactly one of configMap and bundle",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {bundle: {}}}",
+        "spec.source.bundle.digest: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {bundle: {digest: 'sha256:256FE'}}}",
+        "the digest that kubectl skyward upload prints",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}, include: ['!a.py']}}",
+        "a pattern of include cannot begin with !",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}, exclude: [a, '!a.py']}}",
+        "a pattern of exclude cannot begin with !",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}, exclude: ['']}}",
+        "spec.source.exclude[0]",
     ),
     (
         "Task",

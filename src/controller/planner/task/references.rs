@@ -67,12 +67,15 @@ pub fn unchanged(
         return Ok(());
     };
     let map = source.and_then(|source| source.config_map.as_ref());
-    let name = map.map_or("", |map| map.name.as_str());
+    let name = map.map_or_else(
+        || "spec.source".to_owned(),
+        |map| format!("ConfigMap \"{}\"", map.name),
+    );
     let found = found.unwrap_or("none");
     Err(Unresolved {
         reason: reason::SOURCE_CHANGED,
         message: format!(
-            "ConfigMap \"{name}\" has other content than at the first attempt of this Task ({recorded} then, {found} now), and all attempts of a Task run the same code; put that content back and the Task goes on by itself, or create another Task for the new one"
+            "{name} has other content than at the first attempt of this Task ({recorded} then, {found} now), and all attempts of a Task run the same code; put that content back and the Task goes on by itself, or create another Task for the new one"
         ),
     })
 }
@@ -87,6 +90,7 @@ mod tests {
     fn only_the_files_of_the_first_attempt_run_in_a_later_one() {
         let source = Source {
             config_map: Some(ConfigMapSource { name: "code".into() }),
+            ..Source::default()
         };
         for (recorded, found, goes_on) in [
             (None, None, true),

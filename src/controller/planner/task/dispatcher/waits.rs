@@ -54,7 +54,7 @@ impl Waiting {
 /// Longest list of names of other Pools in a message, in bytes: thousands of Tasks may wait for one Pool.
 const OTHERS: usize = 300;
 
-const KNOWN_WAITS: [&str; 13] = [
+const KNOWN_WAITS: [&str; 14] = [
     reason::NAMESPACE_NOT_SERVED,
     reason::WAITING_FOR_MACHINE,
     reason::POOL_NOT_FOUND,
@@ -64,13 +64,14 @@ const KNOWN_WAITS: [&str; 13] = [
     reason::REFERENCE_NOT_FOUND,
     reason::REFERENCE_TOO_LARGE,
     reason::SOURCE_REFUSED,
+    reason::BUNDLE_NOT_FOUND,
     reason::SOURCE_CHANGED,
     reason::RETRYING,
     reason::SUSPENDED,
     reason::INVALID_SPEC,
 ];
 
-const KNOWN_TROUBLES: [&str; 9] = [
+const KNOWN_TROUBLES: [&str; 10] = [
     reason::RESULT_STORE_FULL,
     reason::STORE_QUOTA_EXCEEDED,
     reason::RESULT_STORE_UNAVAILABLE,
@@ -78,6 +79,7 @@ const KNOWN_TROUBLES: [&str; 9] = [
     reason::REFERENCE_NOT_FOUND,
     reason::REFERENCE_TOO_LARGE,
     reason::SOURCE_REFUSED,
+    reason::BUNDLE_NOT_FOUND,
     reason::SOURCE_CHANGED,
     reason::AGENT_OUTDATED,
 ];
