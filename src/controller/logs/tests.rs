@@ -368,6 +368,7 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
     let live = Arc::new(Live::default());
     let fleet = Arc::new(LiveMachine(live.clone(), world.machine.clone()));
     let shared = Shared {
+        uploads: Arc::new(uploads::tests::uploads(&world.store)),
         machines: fleet,
         bootstraps: Arc::new(bootstraps::tests::OnePool),
         live: live.clone(),
