@@ -21,7 +21,7 @@ use std::io;
 pub use self::{
     manifest::{Digest, Entry, Manifest},
     read::Reader,
-    write::{File, Packed, pack},
+    write::{File, Head, Packed, head, pack},
 };
 
 /// What a bundle may hold.
