@@ -7,7 +7,7 @@
 //!   files), `runs` drives;
 //! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` ends a
 //!   run whose shim was killed, `memory` says which processes the kernel kills first;
-//! - `bundles` keeps the code that runs take their files from;
+//! - `bundles` keeps the code that runs take their files from, `git` fetches it;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
 //!
@@ -18,6 +18,7 @@ mod bundles;
 mod exec;
 mod files;
 mod frame;
+mod git;
 mod home;
 #[doc(hidden)]
 pub mod hostile;
@@ -140,6 +141,7 @@ pub fn main() -> ExitCode {
     // For each run, so without a parser.
     let result = match arguments.first().map(String::as_str) {
         Some("exec") => exec::main(),
+        Some("git") => git::helper::main(),
         Some("shim") => match &arguments[1..] {
             [home, run_id, user] => shim::main(&Home::new(home), run_id, user),
             _ => Err(anyhow::anyhow!("shim is for the agent itself")),

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     bundles::{self, Bundles},
     files,
+    git::Fetches,
     home::Home,
     lease::{self, Lease},
     ledger::Ledger,
@@ -99,6 +100,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         digest: machine::digest().context("cannot read our own executable")?,
         ledger,
         bundles: Bundles::open(home.bundles(), bundles::MOST).context("cannot open the folder of bundles")?,
+        fetches: Fetches::open(&home, &runs).context("cannot open the folder of fetches")?,
         runs: runs.clone(),
         probes: Probes::default(),
         lease: Mutex::new(Lease::begin(lease::load(&home.lease()), began.elapsed())),

@@ -71,7 +71,9 @@ pub(super) fn last_words(output: &str, secrets: &[&str]) -> String {
         .map(|letter| if letter.is_control() { ' ' } else { letter })
         .collect();
     let start = plain.len().saturating_sub(WORDS_BYTES);
-    let start = (start..plain.len()).find(|at| plain.is_char_boundary(*at)).unwrap_or(plain.len());
+    let start = (start..plain.len())
+        .find(|at| plain.is_char_boundary(*at))
+        .unwrap_or(plain.len());
     plain[start..].to_owned()
 }
 

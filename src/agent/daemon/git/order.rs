@@ -99,12 +99,16 @@ impl Order {
         }
         check_path(&path)?;
         if known_hosts.len() > KNOWN_HOSTS_BYTES || known_hosts.contains('\0') {
-            return Err(format!("the host keys have more than {KNOWN_HOSTS_BYTES} bytes, or a NUL"));
+            return Err(format!(
+                "the host keys have more than {KNOWN_HOSTS_BYTES} bytes, or a NUL"
+            ));
         }
         if scheme == Scheme::Ssh && known_hosts.trim().is_empty() {
             return Err("there are no host keys to trust: a repository over ssh needs knownHosts".to_owned());
         }
-        let credential = credential.map_or(Ok(Credential::None), |given| check_credential(given, scheme, host))?;
+        let credential = credential.map_or(Ok(Credential::None), |given| {
+            check_credential(given, scheme, host)
+        })?;
         Ok(Self {
             url,
             reference,
@@ -160,7 +164,9 @@ fn remote(url: &str) -> Result<(Scheme, &str), String> {
     if !is_name(name) && !is_address(name) {
         return refuse("has a host that is neither a name nor an address");
     }
-    if port.is_some_and(|port| !port.bytes().all(|byte| byte.is_ascii_digit()) || port.parse::<u16>().is_err()) {
+    if port
+        .is_some_and(|port| !port.bytes().all(|byte| byte.is_ascii_digit()) || port.parse::<u16>().is_err())
+    {
         return refuse("has a port that is no number");
     }
     Ok((scheme, host))
@@ -168,7 +174,9 @@ fn remote(url: &str) -> Result<(Scheme, &str), String> {
 
 /// Letters, digits and `-._`, of which the first is a letter or digit.
 fn is_name(text: &str) -> bool {
-    text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+    text.bytes()
+        .next()
+        .is_some_and(|first| first.is_ascii_alphanumeric())
         && text
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
@@ -212,13 +220,18 @@ fn check_credential(given: GitCredential, scheme: Scheme, host: &str) -> Result<
     if meant != host {
         return Err("the credential is for another host than the URL's".to_owned());
     }
-    if [&username, &password, &ssh_key].iter().any(|text| text.len() > CREDENTIAL_BYTES) {
+    if [&username, &password, &ssh_key]
+        .iter()
+        .any(|text| text.len() > CREDENTIAL_BYTES)
+    {
         return Err(format!("the credential has more than {CREDENTIAL_BYTES} bytes"));
     }
     // Git reads a credential line by line.
     let is_line = |text: &str| !text.is_empty() && !text.contains(['\n', '\r', '\0']);
     match scheme {
-        Scheme::Https if is_line(&username) && is_line(&password) => Ok(Credential::Password { username, password }),
+        Scheme::Https if is_line(&username) && is_line(&password) => {
+            Ok(Credential::Password { username, password })
+        }
         Scheme::Https => Err("the credential has no user and password of one line each".to_owned()),
         Scheme::Ssh if !ssh_key.trim().is_empty() && !ssh_key.contains('\0') => Ok(Credential::Key(ssh_key)),
         Scheme::Ssh => Err("the credential has no private key".to_owned()),
@@ -301,7 +314,15 @@ mod tests {
 
     #[test]
     fn a_reference_is_no_option_no_refspec_and_no_expression() {
-        for reference in ["main", "v1.0", "release/1.x", "feature/a_b-c", "v1+build", "refs/tags/v1", "_x"] {
+        for reference in [
+            "main",
+            "v1.0",
+            "release/1.x",
+            "feature/a_b-c",
+            "v1+build",
+            "refs/tags/v1",
+            "_x",
+        ] {
             assert!(check_reference(reference).is_ok(), "{reference}");
         }
         for reference in [
@@ -367,12 +388,21 @@ mod tests {
             (https, "git.example:8443", "u", "", ""),
             (https, "git.example:8443", "u", "p\nhost=evil.example", ""),
             (https, "git.example:8443", "u\nurl=https://evil.example", "p", ""),
-            (https, "git.example:8443", "u", &"p".repeat(CREDENTIAL_BYTES + 1), ""),
+            (
+                https,
+                "git.example:8443",
+                "u",
+                &"p".repeat(CREDENTIAL_BYTES + 1),
+                "",
+            ),
             (ssh, "git.example", "u", "p", ""),
             (ssh, "git.example", "", "", "\n"),
         ] {
             let refused = with(url, host, username, password, key);
-            assert!(refused.is_err_and(|why| !why.contains("evil.example/")), "{url} {host}");
+            assert!(
+                refused.is_err_and(|why| !why.contains("evil.example/")),
+                "{url} {host}"
+            );
         }
         let unknown = FetchGitRequest {
             known_hosts: " \n".into(),

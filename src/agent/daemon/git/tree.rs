@@ -59,7 +59,9 @@ pub(super) fn read(mut from: impl BufRead) -> Result<Tree, Fault> {
             return Ok(tree);
         }
         if entry.pop() != Some(0) {
-            return Err(Fault::Invalid("the repository has a name that is too long".to_owned()));
+            return Err(Fault::Invalid(
+                "the repository has a name that is too long".to_owned(),
+            ));
         }
         if tree.len() == ENTRIES {
             return Err(Fault::Invalid(format!(
@@ -242,19 +244,23 @@ fn within(chosen: &[Chosen], limits: Limits) -> Result<(), Fault> {
     }
     let mut folders: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
     for file in chosen {
-        let folder = file.path.split_once('/').map_or(file.path.as_str(), |(folder, _)| folder);
+        let folder = file
+            .path
+            .split_once('/')
+            .map_or(file.path.as_str(), |(folder, _)| folder);
         let known = folders.entry(folder).or_default();
         known.0 = known.0.saturating_add(file.size);
         known.1 += 1;
     }
     let mut folders: Vec<(&str, (u64, usize))> = folders.into_iter().collect();
     let is_many = chosen.len() > limits.files;
-    folders.sort_by_key(|(_, (bytes, files))| std::cmp::Reverse(if is_many { *files as u64 } else { *bytes }));
+    folders
+        .sort_by_key(|(_, (bytes, files))| std::cmp::Reverse(if is_many { *files as u64 } else { *bytes }));
     let largest: Vec<String> = folders
         .iter()
         .take(NAMES)
         .map(|(name, (bytes, files))| {
-            let name = listed(&[name]);
+            let name = listed(&[*name]);
             if is_many {
                 format!("{name} ({files} files)")
             } else {
@@ -309,7 +315,12 @@ mod tests {
             .collect();
         select(tree, folder, |_| true)
             .and_then(|names| choose(tree, &names, &targets))
-            .map(|chosen| chosen.into_iter().map(|file| (file.path, file.executable)).collect())
+            .map(|chosen| {
+                chosen
+                    .into_iter()
+                    .map(|file| (file.path, file.executable))
+                    .collect()
+            })
             .map_err(|fault| fault.to_string())
     }
 
@@ -323,9 +334,16 @@ mod tests {
             ("100644", "exp.py"),
         ]);
         let chosen = bundle(&tree, "exp", &[]).unwrap();
-        assert_eq!(chosen, [("a/run.sh".to_owned(), true), ("b.py".to_owned(), false)]);
+        assert_eq!(
+            chosen,
+            [("a/run.sh".to_owned(), true), ("b.py".to_owned(), false)]
+        );
         assert_eq!(bundle(&tree, "", &[]).unwrap().len(), 5);
-        assert!(bundle(&tree, "ex", &[]).unwrap_err().contains("is not in the repository"));
+        assert!(
+            bundle(&tree, "ex", &[])
+                .unwrap_err()
+                .contains("is not in the repository")
+        );
         assert!(bundle(&tree, "exp.py", &[]).unwrap_err().contains("is no folder"));
         let none = select(&tree, "exp", |_| false).unwrap_err().to_string();
         assert!(none.contains("no file is left"), "{none}");
@@ -343,7 +361,8 @@ mod tests {
         for (target, executable) in [("data", false), ("../tool", true), ("./../exp/data", false)] {
             let targets = [("exp/link", target), ("exp/chain", "link")];
             let chosen = bundle(&tree, "exp", &targets).unwrap();
-            let expected = ["chain", "data", "link"].map(|name| (name.to_owned(), name != "data" && executable));
+            let expected =
+                ["chain", "data", "link"].map(|name| (name.to_owned(), name != "data" && executable));
             assert_eq!(chosen, expected, "{target}");
         }
         for target in [
@@ -370,7 +389,10 @@ mod tests {
     fn a_submodule_is_named_and_what_is_left_out_is_no_matter() {
         let tree = tree(&[("100644", "a"), ("160000", "sub"), ("120000", "out")]);
         let refused = bundle(&tree, "", &[("out", "/etc")]).unwrap_err();
-        assert!(refused.contains("submodules") && refused.contains("\"sub\""), "{refused}");
+        assert!(
+            refused.contains("submodules") && refused.contains("\"sub\""),
+            "{refused}"
+        );
         let names = select(&tree, "", |path| path == "a").unwrap();
         assert_eq!(links(&tree, &names).unwrap(), Vec::<String>::new());
         assert_eq!(choose(&tree, &names, &BTreeMap::new()).unwrap().len(), 1);
@@ -384,9 +406,16 @@ mod tests {
             id: ID.to_owned(),
             size,
         };
-        let chosen = [file("data/a", 300 << 20), file("data/b", 1 << 20), file("src/c", 1)];
+        let chosen = [
+            file("data/a", 300 << 20),
+            file("data/b", 1 << 20),
+            file("src/c", 1),
+        ];
         let refused = within(&chosen, LIMITS).unwrap_err().to_string();
-        assert!(refused.contains("\"data\" (301 MiB), \"src\" (1 MiB)"), "{refused}");
+        assert!(
+            refused.contains("\"data\" (301 MiB), \"src\" (1 MiB)"),
+            "{refused}"
+        );
         let few = Limits { files: 2, ..LIMITS };
         let chosen = [file("a/1", 1), file("b/1", 1), file("b/2", 1)];
         let refused = within(&chosen, few).unwrap_err().to_string();
