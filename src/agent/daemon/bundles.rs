@@ -200,7 +200,7 @@ impl Bundles {
         let (mut bytes, mut part) = (0, Vec::with_capacity(PART_BYTES));
         loop {
             part.clear();
-            let read = from.by_ref().take(PART_BYTES as u64).read_to_end(&mut part)? as u64;
+            let read = Read::take(&mut *from, PART_BYTES as u64).read_to_end(&mut part)? as u64;
             if read == 0 {
                 break;
             }
@@ -403,10 +403,14 @@ mod tests {
             fs::read(path_of(&bed.bundles.folder, digest)).unwrap(),
             bundle.bytes
         );
-        let endless = &mut std::io::repeat(b'x');
-        let taken = bed.bundles.take(endless, &BTreeSet::new(), bed.now);
-        assert!(matches!(taken, Err(PutError::TooLarge(_))), "{taken:?}");
-        assert_eq!(bed.files(), 1);
+    }
+
+    #[test]
+    fn bytes_without_end_are_given_up_where_there_is_no_room_for_more() {
+        let bed = bed(3 << 20);
+        let taken = bed.bundles.take(&mut io::repeat(b'x'), &BTreeSet::new(), bed.now);
+        assert!(matches!(taken, Err(PutError::NoRoom(_))), "{taken:?}");
+        assert_eq!(bed.files(), 0);
     }
 
     #[test]

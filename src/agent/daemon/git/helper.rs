@@ -31,7 +31,7 @@ const MEMORY: u64 = 3 * 1024 * 1024 * 1024;
 
 /// Standard input brings the order in one line and stays open as long as somebody waits for the answer, which
 /// goes to standard output.
-pub(in super::super) fn main() -> anyhow::Result<()> {
+pub(in crate::daemon) fn main() -> anyhow::Result<()> {
     let mut daemon = BufReader::new(File::from(io::stdin().as_fd().try_clone_to_owned()?));
     let mut line = Vec::new();
     daemon
