@@ -66,6 +66,10 @@ pub fn unchanged(
     let Some(recorded) = recorded.filter(|recorded| found != Some(*recorded)) else {
         return Ok(());
     };
+    // A commit does not change: its files are not read anew.
+    if source.is_some_and(|source| source.git.is_some()) {
+        return Ok(());
+    }
     let map = source.and_then(|source| source.config_map.as_ref());
     let name = map.map_or("", |map| map.name.as_str());
     let found = found.unwrap_or("none");
@@ -87,6 +91,7 @@ mod tests {
     fn only_the_files_of_the_first_attempt_run_in_a_later_one() {
         let source = Source {
             config_map: Some(ConfigMapSource { name: "code".into() }),
+            ..Source::default()
         };
         for (recorded, found, goes_on) in [
             (None, None, true),
