@@ -169,7 +169,7 @@ mod tests {
         let https = source("https://git.example/a");
         let ssh = source("ssh://git@git.example/a");
         let with = |source: &GitSource, more: &[(&str, &str)]| {
-            let secret = texts(&[&[("host", "git.example")], more].concat());
+            let secret = texts(&[&[("host", "git.example")][..], more].concat());
             credential(source, "s", &secret).map_err(|error| error.message)
         };
         let found = with(&https, &[("password", "p\n")]).ok().unwrap();

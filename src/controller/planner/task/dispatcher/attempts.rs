@@ -174,7 +174,6 @@ impl Dispatcher {
         }
         attempt.stop = Some(why);
         let number = attempt.number;
-        self.cancel_deliveries(uid);
         let shutdown = self
             .pool
             .as_ref()
@@ -183,6 +182,7 @@ impl Dispatcher {
             StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
         };
+        self.cancel_deliveries(uid);
         for id in self.runs_of(uid) {
             if id.attempt == number {
                 if let Some(run) = self.runs.get_mut(&id) {
