@@ -50,7 +50,7 @@ impl Deliverer<'_> {
         }
         if let Some(git) = &source.git {
             let fetcher = Fetcher {
-                references: &context.references,
+                context,
                 store: *bundles,
                 namespace: &pool.namespace,
                 machine: &order.machine,

@@ -346,7 +346,7 @@ impl EffectRunner {
                 .agent_on(pool, &order.machine, order.connection)
                 .map_err(StartError::Agent)?;
             let fetcher = Fetcher {
-                references: &self.context.references,
+                context: &self.context,
                 store: &*self.bundles,
                 namespace: &pool.namespace,
                 machine: &order.machine,

@@ -27,7 +27,7 @@ use skyward_remote::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::references::References;
+use crate::context::Context;
 
 /// Where bundles lie that a machine made, for the other machines of their namespace.
 #[async_trait]
@@ -118,7 +118,7 @@ impl Drop for Ends<'_> {
 
 /// All that a fetch needs besides its source.
 pub(crate) struct Fetcher<'a> {
-    pub(crate) references: &'a References,
+    pub(crate) context: &'a Context,
     pub(crate) store: &'a dyn BundleStore,
     pub(crate) namespace: &'a str,
     /// Name of the machine.
@@ -188,7 +188,8 @@ impl Fetcher<'_> {
         let Some(named) = &source.credentials_secret_ref else {
             return Ok(None);
         };
-        match self.references.secret(self.namespace, &named.name).await? {
+        let references = &self.context.references;
+        match references.secret(self.namespace, &named.name).await? {
             Some(texts) => credential(source, &named.name, &texts).map(Some),
             None if named.optional => Ok(None),
             None => Err(format!(
