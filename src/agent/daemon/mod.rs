@@ -55,7 +55,7 @@ pub use self::{
     server::Options,
     supervise::{StartOutcome, connect},
 };
-use crate::protocol::version;
+use crate::protocol::{GIT_USER, version};
 
 /// The agent of a machine of Skyward.
 #[derive(Debug, Parser)]
@@ -106,6 +106,9 @@ struct DaemonArguments {
     /// User of runs that name none; the agent's own where this is left out.
     #[arg(long, default_value = "")]
     user: String,
+    /// User that fetches from git run as, where the agent is root.
+    #[arg(long, default_value = GIT_USER)]
+    git_user: String,
     /// Shell command that stops the machine, instead of the usual way.
     #[arg(long)]
     stop_command: Option<String>,
@@ -123,6 +126,7 @@ impl DaemonArguments {
             home: Home::new(home),
             machine: self.machine,
             user: self.user,
+            git_user: self.git_user,
             stop_command: self.stop_command,
             reclaim_command: self.reclaim_command,
         }

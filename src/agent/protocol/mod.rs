@@ -57,6 +57,9 @@ pub const ADDRESSES: usize = 256;
 /// Runs that a machine has promised and not started yet: as many as it may run at the same time.
 pub const ACCEPTED: usize = 1024;
 
+/// The user that fetches from git run as, where the agent is root.
+pub const GIT_USER: &str = "skyward-git";
+
 /// Longest fetch of a repository, with the making of its bundle.
 pub const FETCH: Duration = Duration::from_mins(2);
 

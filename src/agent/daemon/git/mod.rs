@@ -50,8 +50,6 @@ use super::{
 };
 use crate::protocol::{FETCH, FetchGitReply, MESSAGE_BYTES, fetch_git_reply::Fault};
 
-/// The user that bootstrap makes for fetches.
-const USER: &str = "skyward-git";
 /// Fetches at the same time: each may take [`MOST_BYTES`] of the disk.
 const AT_ONCE: usize = 4;
 /// Bytes of a repository: twice a bundle, for what is left out, and for packs.
@@ -71,11 +69,13 @@ pub(super) struct Fetches {
     runs: Runs,
     turns: Arc<Semaphore>,
     number: AtomicU64,
+    /// Name of the user that they run as.
+    user: String,
 }
 
 impl Fetches {
     /// Makes their folder, and throws away what fetches of an earlier daemon left.
-    pub(super) fn open(home: &Home, runs: &Runs) -> io::Result<Self> {
+    pub(super) fn open(home: &Home, runs: &Runs, user: String) -> io::Result<Self> {
         let folder = home.fetches();
         files::make_folders(&folder, 0o711)?;
         fs::set_permissions(&folder, Permissions::from_mode(0o711))?;
@@ -87,6 +87,7 @@ impl Fetches {
             runs: runs.clone(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             number: AtomicU64::new(super::unix_ms()),
+            user,
         })
     }
 
@@ -99,7 +100,7 @@ impl Fetches {
         let turn = self.turns.clone().try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!("the machine has {AT_ONCE} fetches from git under way"))
         })?;
-        let user = match identity(users::own()) {
+        let user = match identity(users::own(), &self.user) {
             Ok(user) => user,
             Err(why) => return Ok(fault(Fault::Unavailable, &why)),
         };
@@ -144,14 +145,14 @@ fn fault(fault: Fault, why: &str) -> FetchGitReply {
 }
 
 /// The user that a fetch takes on; `None`: an agent that is not root has its own user alone.
-fn identity(own: User) -> Result<Option<User>, String> {
+fn identity(own: User, name: &str) -> Result<Option<User>, String> {
     if own.uid != 0 {
         return Ok(None);
     }
-    match users::find(USER) {
+    match users::find(name) {
         Some(user) if user.uid != 0 => Ok(Some(user)),
         _ => Err(format!(
-            "the machine has no user \"{USER}\", as which git is run: its image has neither useradd nor adduser, or it was prepared by an earlier version of the operator; replace the machine, or make that user in the image"
+            "the machine has no user \"{name}\", as which git is run: its image has neither useradd nor adduser, or it was prepared by an earlier version of the operator; replace the machine, or make that user in the image"
         )),
     }
 }
@@ -305,11 +306,13 @@ mod tests {
             home: "/".into(),
             groups: vec![1000],
         };
-        assert_eq!(identity(own.clone()), Ok(None));
+        assert_eq!(identity(own.clone(), "nobody"), Ok(None));
         let root = User { uid: 0, ..own };
-        match identity(root) {
-            Ok(user) => assert!(user.is_some_and(|user| user.uid != 0)),
-            Err(why) => assert!(why.contains(USER), "{why}"),
+        let user = identity(root.clone(), "nobody").unwrap();
+        assert!(user.is_some_and(|user| user.uid != 0));
+        for name in ["no-such-user", "root"] {
+            let why = identity(root.clone(), name).unwrap_err();
+            assert!(why.contains(name), "{why}");
         }
     }
 
