@@ -50,7 +50,7 @@ pub(super) fn bundle(
 ) -> Result<Made, Fault> {
     let tree = list(repository, commit)?;
     let names = tree::select(&tree, folder, is_selected)?;
-    let links = tree::links(&tree, &names)?;
+    let links = tree::links(&tree, &names);
     let targets = targets(repository, &tree, links, scratch)?;
     let chosen = tree::choose(&tree, &names, &targets)?;
     contents(repository, &chosen, scratch)

@@ -19,7 +19,7 @@ const KNOWN_HOSTS_BYTES: usize = 16 * 1024;
 
 /// A fetch. It has no `Debug`: it holds a credential.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(crate) struct Order {
     pub(super) url: String,
     /// Branch, tag or id of a commit.
     pub(super) reference: String,
@@ -80,7 +80,7 @@ pub(super) enum Scheme {
 
 impl Order {
     /// The fetch that a request asks for; the error says which word of it is refused.
-    pub(super) fn of(request: FetchGitRequest) -> Result<Self, String> {
+    pub(crate) fn of(request: FetchGitRequest) -> Result<Self, String> {
         let FetchGitRequest {
             epoch: _,
             url,
