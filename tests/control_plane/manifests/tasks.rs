@@ -40,7 +40,87 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     (
         "Task",
         "{pool: p, command: [a], source: {}}",
-        "source needs configMap",
+        "source needs exactly one of configMap and git",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}, git: {url: 'https://git.example/a'}}}",
+        "source needs exactly one of configMap and git",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'http://git.example/a'}}}",
+        "url must begin with https://HOST/",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'git@git.example:a'}}}",
+        "url must begin with https://HOST/",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: '--upload-pack=id'}}}",
+        "url must begin with https://HOST/",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://user:password@git.example/a'}}}",
+        "put user and password into a Secret",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'ssh://git:password@git.example/a', knownHosts: x}}}",
+        "put user and password into a Secret",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://-oProxyCommand=id/a'}}}",
+        "characters that are not taken",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a b'}}}",
+        "characters that are not taken",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'ssh://git@git.example/a'}}}",
+        "needs knownHosts",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', ref: --upload-pack=id}}}",
+        "ref must be the name of a branch or tag",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', ref: 'a..b'}}}",
+        "ref must be the name of a branch or tag",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', ref: '+a:b'}}}",
+        "ref must be the name of a branch or tag",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', path: ../a}}}",
+        "path must be a folder of the repository",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', path: /a}}}",
+        "path must be a folder of the repository",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', path: a//b}}}",
+        "path must be a folder of the repository",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {}}}",
+        "spec.source.git.url: Required value",
     ),
     (
         "Task",
