@@ -2,12 +2,9 @@
 
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
-use skyward_testkit::{Result, Space};
+use skyward_testkit::{NODE_IMAGE, Result, Space};
 
-use crate::{
-    canary::{NODE_IMAGE, pod_is_ready},
-    story,
-};
+use crate::{canary::pod_is_ready, story};
 
 /// Longest wait for the host.
 const PATIENCE: u64 = 120;

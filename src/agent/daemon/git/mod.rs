@@ -157,6 +157,17 @@ fn identity(own: User, name: &str) -> Result<Option<User>, String> {
     }
 }
 
+/// How many files of a list become part of a bundle, for tests that make up lists.
+pub(super) fn chosen(list: &[u8], folder: &str, target: &str) -> Result<usize, String> {
+    let chosen = tree::read(list).and_then(|tree| {
+        let names = tree::select(&tree, folder, |_| true)?;
+        let links = tree::links(&tree, &names).into_iter();
+        let targets = links.map(|link| (link, target.to_owned())).collect();
+        tree::choose(&tree, &names, &targets).map(|chosen| chosen.len())
+    });
+    chosen.map_err(|fault| fault.to_string())
+}
+
 /// Why there is neither a reply nor a verdict.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
