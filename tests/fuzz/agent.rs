@@ -160,7 +160,7 @@ fn request(mut input: Input<'_>) {
                 assert!(url.starts_with("https://") || url.starts_with("ssh://"));
                 let odd = |text: &str| text.starts_with('-') || text.contains([' ', '\'', '"', '\n', '\\']);
                 assert!(
-                    !odd(&url) && !odd(&reference) && !url.contains("/-"),
+                    !odd(&url) && !odd(&reference) && !url.contains("://-"),
                     "{url} {reference}"
                 );
             }

@@ -159,6 +159,16 @@ impl Fetcher<'_> {
     }
 
     async fn fetch(&self, source: &GitSource, commit: &str) -> Result<(SourceStatus, u64), StartError> {
+        let fetched = self.ask(source, commit).await;
+        self.context.metrics.source_fetched(match &fetched {
+            Ok(_) => "Fetched",
+            Err(StartError::References(error)) => error.reason,
+            Err(StartError::Agent(_) | StartError::NotNow(_) | StartError::TaskGone) => "Lost",
+        });
+        fetched
+    }
+
+    async fn ask(&self, source: &GitSource, commit: &str) -> Result<(SourceStatus, u64), StartError> {
         if !self.agent.fetches_git() {
             return Err(StartError::References(Unresolved {
                 reason: reason::AGENT_OUTDATED,

@@ -91,7 +91,7 @@ impl Fetches {
         })
     }
 
-    /// Fetches, and hands the bundle to `take`. Whoever drops the future ends the fetch.
+    /// Fetches, and hands the bundle to `take`. A caller that drops the future ends the fetch.
     pub(super) async fn fetch(
         &self,
         order: Order,

@@ -15,7 +15,7 @@ const HOST: &str = "host";
 /// User where the Secret names none: hosts that take tokens do not look at it.
 const USER: &str = "git";
 
-/// What proves to a git host who asks. It has no `Debug`.
+/// The credential for a git host. It has no `Debug`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credential {
     /// Which host it is for.
@@ -62,7 +62,7 @@ pub fn credential(
         return refuse(if text(HOST).is_empty() {
             format!("has no key \"{HOST}\", which names the host that it may be sent to: here {host}")
         } else {
-            // Whose Secret it is may not be who reads this: its host is not repeated.
+            // A reader of the Task may not be a reader of the Secret: its host is not repeated.
             format!("is for another host than {host}, by its key \"{HOST}\"")
         });
     }
