@@ -68,8 +68,10 @@ pub(super) fn files<'a>(
     };
     match &waiting.fetch {
         Fetch::Done(_) => Files::Known,
-        Fetch::Failed(until, why) if *until > now => Files::Awaited(why.clone()),
-        Fetch::Not | Fetch::Failed(..) if fetching.has(source) => Files::Awaited(fetching.why(source)),
+        Fetch::Failed(until, _) if *until > now => Files::Awaited(fetching.why(source, waiting)),
+        Fetch::Not | Fetch::Failed(..) if fetching.has(source) => {
+            Files::Awaited(fetching.why(source, waiting))
+        }
         Fetch::Not | Fetch::Failed(..) => Files::Wanted(source),
     }
 }
@@ -116,8 +118,11 @@ impl Fetching {
         })
     }
 
-    /// Why a Task with this source waits.
-    pub(super) fn why(&self, source: &GitSource) -> Why {
+    /// Why a Task with this source waits. The last failure stays to be seen until a fetch succeeds.
+    pub(super) fn why(&self, source: &GitSource, waiting: &Waiting) -> Why {
+        if let Fetch::Failed(_, why) = &waiting.fetch {
+            return why.clone();
+        }
         let (host, reference) = (source.host(), source.reference());
         let message = match self.of(source) {
             Some(fetch) => format!(

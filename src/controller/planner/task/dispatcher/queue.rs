@@ -114,7 +114,7 @@ impl Dispatcher {
                         Ok(place) => {
                             let order = self.fetching.begin(source, self.machines.get(&place));
                             self.effects.extend(order.map(Box::new).map(Effect::Fetch));
-                            Some(self.fetching.why(source))
+                            Some(self.fetching.why(source, waiting))
                         }
                         Err(wait) => why_no_room(wait, &pool),
                     };
