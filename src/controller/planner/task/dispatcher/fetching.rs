@@ -195,6 +195,8 @@ impl Dispatcher {
         let fetches = &mut self.fetching.under_way;
         for (number, _) in fetches.extract_if(.., |_, fetch| !is_wanted(&fetch.source)) {
             self.effects.push(Effect::CancelFetch(FetchKey::Number(number)));
+            // Its host and machine have room for another one.
+            self.dirty = true;
         }
     }
 
