@@ -181,6 +181,12 @@ pub mod reason {
     pub const BUNDLE_NOT_FOUND: &str = "BundleNotFound";
     /// Task: its source is not the one of its first attempt any more.
     pub const SOURCE_CHANGED: &str = "SourceChanged";
+    /// Task: a machine fetches its source from git.
+    pub const FETCHING_SOURCE: &str = "FetchingSource";
+    /// Task: its source cannot be fetched now; that is tried again.
+    pub const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
+    /// Task: its repository has not what its source names, or more than a source may have.
+    pub const SOURCE_INVALID: &str = "SourceInvalid";
     /// Task: the agent of its machine is of an earlier version, which knows no source.
     pub const AGENT_OUTDATED: &str = "AgentOutdated";
     /// Task: its machines are chosen.

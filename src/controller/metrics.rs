@@ -62,6 +62,7 @@ pub struct Metrics {
     events_dropped: Counter,
     store_bytes: Family<Labels, Counter>,
     source_bytes: Counter,
+    source_fetches: Family<Labels, Counter>,
     store_failures: Family<Labels, Counter>,
     stored_now: Family<Labels, Gauge>,
     bundles_now: Family<Labels, Gauge>,
@@ -164,6 +165,11 @@ impl Default for Metrics {
                 "source_sent",
                 "Files of Tasks that were sent to machines",
                 Counter::default(),
+            ),
+            source_fetches: register(
+                r,
+                "source_fetches",
+                "Fetches of Tasks' files from git by machines, by result",
             ),
             store_failures: register(
                 r,
@@ -278,6 +284,11 @@ impl Metrics {
     /// The files of a Task went to a machine.
     pub fn source_sent(&self, bytes: u64) {
         self.source_bytes.inc_by(bytes);
+    }
+
+    /// A machine fetched the files of Tasks from git; `result` is `Fetched`, `Lost` or the reason of the failure.
+    pub fn source_fetched(&self, result: &'static str) {
+        self.source_fetches.get_or_create(&by("result", result)).inc();
     }
 
     /// A call to the result store failed; `kind` is `full`, `quota`, `late` or `other`.

@@ -22,9 +22,10 @@ use crate::{
     budget::Account,
     limits::{self, Broken},
     protocol::{
-        Chunk, Fact, ForgetRequest, HelloReply, HelloRequest, LONGEST, LeaseReply, LeaseRequest,
-        MAX_MESSAGE_BYTES, PART_BYTES, PutBundleReply, PutBundleRequest, ReadLogRequest, ReadResultRequest,
-        RunSpec, RunState, StartRequest, StopRequest, WatchRequest, agent_client::AgentClient,
+        Chunk, FETCH, Fact, FetchGitReply, FetchGitRequest, ForgetRequest, HelloReply, HelloRequest, LONGEST,
+        LeaseReply, LeaseRequest, MAX_MESSAGE_BYTES, PART_BYTES, PutBundleReply, PutBundleRequest,
+        ReadBundleRequest, ReadLogRequest, ReadResultRequest, RunSpec, RunState, StartRequest, StopRequest,
+        WatchRequest, agent_client::AgentClient,
     },
     wire::Wire,
 };
@@ -93,6 +94,7 @@ pub struct Agent {
     installation: String,
     marks_replay: bool,
     takes_bundles: bool,
+    fetches_git: bool,
     /// Cancelled when it refused our epoch, for any command.
     refused: CancellationToken,
     client: AgentClient<Wire>,
@@ -119,6 +121,7 @@ impl Agent {
             installation: installation.to_owned(),
             marks_replay: false,
             takes_bundles: false,
+            fetches_git: false,
             refused: CancellationToken::new(),
             client: AgentClient::with_origin(wire.clone(), Uri::from_static("http://agent"))
                 .max_decoding_message_size(limits::LARGEST_MESSAGE)
@@ -148,6 +151,7 @@ impl Agent {
     pub(crate) fn can(mut self, hello: &HelloReply) -> Self {
         self.marks_replay = hello.marks_replay;
         self.takes_bundles = hello.takes_bundles;
+        self.fetches_git = hello.fetches_git;
         self
     }
 
@@ -192,6 +196,11 @@ impl Agent {
         self.takes_bundles
     }
 
+    /// Whether it fetches from git.
+    pub fn fetches_git(&self) -> bool {
+        self.fetches_git
+    }
+
     /// The account that is charged for the room that the machine's facts and answers take.
     pub fn account(&self) -> Account {
         self.wire.meter().account().clone()
@@ -234,6 +243,38 @@ impl Agent {
         Err(AgentError::Busy(
             "the machine does not take the code of the run".to_owned(),
         ))
+    }
+
+    /// Fetches a commit of a git repository to the machine. What the repository says is in the reply; dropping
+    /// the future ends the fetch.
+    pub async fn fetch_git(&self, request: FetchGitRequest) -> Result<FetchGitReply, AgentError> {
+        let request = FetchGitRequest {
+            epoch: self.epoch,
+            ..request
+        };
+        let reply = self
+            .command(
+                FETCH + START,
+                "fetch from git",
+                self.client.clone().fetch_git(request),
+            )
+            .await?;
+        let mut reply = self.checked(reply, limits::fetched)?;
+        reply.message = limits::reason(&reply.message);
+        Ok(reply)
+    }
+
+    /// Reads a bundle that is on the machine, from an offset on.
+    pub async fn read_bundle(&self, digest: &str, offset: u64) -> Result<AgentStream<Chunk>, AgentError> {
+        let request = ReadBundleRequest {
+            digest: digest.to_owned(),
+            offset,
+        };
+        let mut client = self.client.clone();
+        let stream = self
+            .call(CALL, "read a bundle", client.read_bundle(request), map_status)
+            .await?;
+        Ok(self.checked_stream(stream, Some("read a bundle"), in_order()))
     }
 
     async fn put_part(
@@ -370,7 +411,7 @@ fn fits(request: &StartRequest) -> Result<(), AgentError> {
     )))
 }
 
-/// Checks the pieces of a log or result one after the other.
+/// Checks the pieces of a log, result or bundle one after the other.
 fn in_order() -> impl FnMut(&Chunk) -> Result<(), Broken> + Send {
     let mut end = 0;
     move |chunk| limits::chunk(chunk, &mut end)

@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::{PROTOCOL_MAX, PROTOCOL_MIN},
     protocol::{
-        ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, Finished, HelloReply, ID_BYTES,
-        INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Progress, PutBundleReply,
-        Reclaim, Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
+        ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, FetchGitReply, Finished, HelloReply,
+        ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Progress,
+        PutBundleReply, Reclaim, Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
     },
 };
 
@@ -40,7 +40,9 @@ pub(crate) fn message_bytes(path: &str) -> usize {
     match path.rsplit('/').next() {
         Some("Hello") => 64 * 1024,
         Some("Watch" | "Start" | "Stop") => FACT_BYTES,
-        Some("ReadLog" | "ReadResult") => CHUNK_BYTES + 64,
+        Some("ReadLog" | "ReadResult" | "ReadBundle") => CHUNK_BYTES + 64,
+        // A message, an id and a digest.
+        Some("FetchGit") => MESSAGE_BYTES + 1024,
         // Empty, or two numbers.
         _ => 1024,
     }
@@ -48,7 +50,10 @@ pub(crate) fn message_bytes(path: &str) -> usize {
 
 /// Whether several messages answer a call.
 pub(crate) fn streams(path: &str) -> bool {
-    matches!(path.rsplit('/').next(), Some("Watch" | "ReadLog" | "ReadResult"))
+    matches!(
+        path.rsplit('/').next(),
+        Some("Watch" | "ReadLog" | "ReadResult" | "ReadBundle")
+    )
 }
 
 /// The largest answer of all.
@@ -182,6 +187,7 @@ pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
         newest_epoch: _,
         epoch_proof,
         takes_bundles: _,
+        fetches_git: _,
     } = reply;
     ensure((PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol), || {
         format!("version {protocol} of the protocol, which was not offered")
@@ -290,7 +296,31 @@ pub(crate) fn progress(reply: &PutBundleReply, bytes: u64) -> Result<(), Broken>
     })
 }
 
-/// A piece of a log or result; `end` is the end of the piece before, and afterwards the end of
+/// What came of a fetch from git: a commit and a bundle, or a fault.
+pub(crate) fn fetched(reply: &FetchGitReply) -> Result<(), Broken> {
+    let FetchGitReply {
+        commit,
+        digest,
+        bytes,
+        fault,
+        message,
+    } = reply;
+    at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
+    if *fault != 0 {
+        return Ok(());
+    }
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    ensure(matches!(commit.len(), 40 | 64) && is_hex(commit), || {
+        "a commit that is none".to_owned()
+    })?;
+    let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+    ensure(hex.len() == DIGEST_BYTES && is_hex(hex), || {
+        "a digest of a bundle that is none".to_owned()
+    })?;
+    length("a bundle", *bytes)
+}
+
+/// A piece of a log, result or bundle; `end` is the end of the piece before, and afterwards the end of
 /// this one. A gap between the two pieces is allowed here: the reader reports it.
 pub(crate) fn chunk(chunk: &Chunk, end: &mut u64) -> Result<(), Broken> {
     let Chunk { offset, data } = chunk;
@@ -326,6 +356,7 @@ mod tests {
             user: "u".repeat(USER_BYTES),
             marks_replay: true,
             takes_bundles: true,
+            fetches_git: true,
             addresses: (0..ADDRESSES)
                 .map(|n| (format!("{n:0NAME_BYTES$}"), "255.255.255.255".to_owned()))
                 .collect(),
@@ -401,6 +432,15 @@ mod tests {
         };
         assert_eq!(progress(&reply, LONGEST), Ok(()));
         assert!(encoded(&reply) <= message_bytes("/skyward.agent.v1.Agent/PutBundle"));
+        let reply = FetchGitReply {
+            commit: "c".repeat(64),
+            digest: format!("sha256:{}", "d".repeat(DIGEST_BYTES)),
+            bytes: LONGEST,
+            message: "m".repeat(MESSAGE_BYTES),
+            ..FetchGitReply::default()
+        };
+        assert_eq!(fetched(&reply), Ok(()));
+        assert!(encoded(&reply) <= message_bytes("/skyward.agent.v1.Agent/FetchGit"));
         let chunk = Chunk {
             offset: LONGEST,
             data: Bytes::from(vec![0; CHUNK_BYTES]),
@@ -418,6 +458,8 @@ mod tests {
             "ReadResult",
             "Forget",
             "PutBundle",
+            "FetchGit",
+            "ReadBundle",
             "RenewLease",
         ] {
             assert!(message_bytes(call) <= LARGEST_MESSAGE, "{call}");
@@ -468,6 +510,32 @@ mod tests {
             (reply(true, u64::MAX), true),
         ] {
             assert_eq!(progress(&reply, 10).is_ok(), is_kept, "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_fetch_without_a_fault_has_a_commit_and_a_digest() {
+        let reply = |commit: &str, digest: &str, fault| FetchGitReply {
+            commit: commit.into(),
+            digest: digest.into(),
+            fault,
+            ..FetchGitReply::default()
+        };
+        let (commit, digest) = ("a".repeat(40), format!("sha256:{}", "b".repeat(64)));
+        for (reply, is_kept) in [
+            (reply(&commit, &digest, 0), true),
+            (reply(&commit, &"b".repeat(64), 0), false),
+            (reply(&commit, "", 0), false),
+            (reply("", &digest, 0), false),
+            (reply(&"A".repeat(40), &digest, 0), false),
+            (
+                reply("../../../../../../../../../../../../../e", &digest, 0),
+                false,
+            ),
+            (reply("", "", 1), true),
+            (reply("", "", 99), true),
+        ] {
+            assert_eq!(fetched(&reply).is_ok(), is_kept, "{reply:?}");
         }
     }
 

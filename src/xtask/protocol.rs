@@ -48,8 +48,8 @@ fn compile(folder: &Path) -> anyhow::Result<String> {
         .bytes(".skyward.agent.v1.Chunk.data")
         .bytes(".skyward.agent.v1.PutBundleRequest.data")
         .btree_map(".skyward.agent.v1.RunSpec.env")
-        // Environments may hold secrets: they never reach a log by `{:?}`.
-        .skip_debug(["skyward.agent.v1.RunSpec"])
+        // Environments may hold secrets, and credentials are secrets: they never reach a log by `{:?}`.
+        .skip_debug(["skyward.agent.v1.RunSpec", "skyward.agent.v1.GitCredential"])
         .compile_fds(descriptors)
         .context("cannot generate the protocol")?;
     let generated = std::fs::read_to_string(output.0.join(format!("{PACKAGE}.rs")))?;

@@ -127,6 +127,12 @@ async fn secrets(space: &Space) -> Result {
     Ok(())
 }
 
+pub(crate) fn pod_is_ready(pod: &Pod) -> bool {
+    let status = pod.status.iter();
+    let mut conditions = status.flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// Starts the index; its address.
 async fn index(space: &Space) -> Result<String> {
     let password =
@@ -139,17 +145,7 @@ async fn index(space: &Space) -> Result<String> {
             "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1}}]}}),
         )
         .await?;
-    let pod = space
-        .wait("index", "ready", PATIENCE, |pod: &Pod| {
-            let conditions = pod
-                .status
-                .iter()
-                .flat_map(|status| status.conditions.iter().flatten());
-            conditions
-                .into_iter()
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        })
-        .await?;
+    let pod = space.wait("index", "ready", PATIENCE, pod_is_ready).await?;
     let address = pod.status.and_then(|status| status.pod_ip).unwrap_or_default();
     Ok(format!("http://{address}:8000/simple"))
 }

@@ -21,6 +21,7 @@
 
 mod canary;
 mod crash;
+mod git;
 mod logs;
 mod nasty;
 mod packages;

@@ -7,9 +7,9 @@ use prost::Message;
 use skyward_agent::{
     daemon::hostile,
     protocol::{
-        Command, ForgetRequest, HelloRequest, LAST_MS, LAST_SIGNAL, LONGEST, LeaseRequest, MESSAGE_BYTES,
-        ReadLogRequest, ReadResultRequest, RunSpec, StartRequest, StopRequest, TAIL_BYTES, WatchRequest,
-        is_run_id, run_spec, version,
+        Command, FetchGitRequest, ForgetRequest, HelloRequest, LAST_MS, LAST_SIGNAL, LONGEST, LeaseRequest,
+        MESSAGE_BYTES, ReadLogRequest, ReadResultRequest, RunSpec, StartRequest, StopRequest, TAIL_BYTES,
+        WatchRequest, is_run_id, run_spec, version,
     },
 };
 
@@ -17,10 +17,11 @@ use crate::input::{Input, Maker};
 
 pub(crate) fn run(data: &[u8]) {
     let mut input = Input(data);
-    match input.u8() % 4 {
+    match input.u8() % 5 {
         0 => request(input),
         1 => journal(input),
         2 => exit(input),
+        4 => repository(input),
         _ => {
             let (name, passwd, group) = (input.text(), input.text(), input.text());
             let answer = String::from_utf8_lossy(input.rest()).into_owned();
@@ -80,11 +81,34 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             .sized("root:x:0:0:root:/root:/bin/bash\nworker:x:1000:1001:,,,:/home/worker:/bin/sh\n")
             .sized("video:x:44:worker,other\n")
             .end("2026-01-02T03:04:05Z\n"),
+        Maker::default()
+            .u8(4)
+            .sized("exp")
+            .sized("data")
+            .end("100644 blob 45b983be36b73c0788dc9cbcb76cbb80fc7bb057       3\texp/data\x00120000 blob 45b983be36b73c0788dc9cbcb76cbb80fc7bb057       4\texp/link\0"),
+        Maker::default().u8(0).u8(8).end(
+            FetchGitRequest {
+                url: "ssh://git@git.example:22/a".into(),
+                reference: "main".into(),
+                known_hosts: "git.example ssh-ed25519 AAAA".into(),
+                ..FetchGitRequest::default()
+            }
+            .encode_to_vec(),
+        ),
     ]
 }
 
+fn repository(mut input: Input<'_>) {
+    let (folder, target) = (input.text(), input.text());
+    let list = input.rest();
+    match hostile::repository(list, &folder, &target) {
+        Ok(files) => assert!(files <= list.iter().filter(|byte| **byte == 0).count()),
+        Err(why) => assert!(why.len() <= 8 * (folder.len() + 1000), "{} bytes", why.len()),
+    }
+}
+
 fn request(mut input: Input<'_>) {
-    let kind = input.u8() % 8;
+    let kind = input.u8() % 9;
     let bytes = input.rest();
     match kind {
         0 => {
@@ -127,6 +151,20 @@ fn request(mut input: Input<'_>) {
         4 => drop(WatchRequest::decode(bytes)),
         5 => drop(ReadLogRequest::decode(bytes)),
         6 => drop(ReadResultRequest::decode(bytes)),
+        8 => {
+            let Ok(fetch) = FetchGitRequest::decode(bytes) else {
+                return;
+            };
+            let (url, reference) = (fetch.url.clone(), fetch.reference.clone());
+            if hostile::fetch(fetch).is_ok() {
+                assert!(url.starts_with("https://") || url.starts_with("ssh://"));
+                let odd = |text: &str| text.starts_with('-') || text.contains([' ', '\'', '"', '\n', '\\']);
+                assert!(
+                    !odd(&url) && !odd(&reference) && !url.contains("://-"),
+                    "{url} {reference}"
+                );
+            }
+        }
         _ => drop(ForgetRequest::decode(bytes)),
     }
 }

@@ -9,7 +9,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use skyward_api::{Machine, Pool, Task, labels, task::RunResult};
+use skyward_api::{
+    Machine, Pool, Task, labels,
+    task::{RunResult, SourceStatus},
+};
 use skyward_core::session::AgentError;
 use skyward_planner::{
     base::key::Key,
@@ -287,6 +290,20 @@ impl World {
                     _ => Err("there is no Secret of that name".into()),
                 };
                 self.on(Event::Resolved(uid, resolved));
+            }
+            Effect::Fetch(order) => {
+                let result = match outcome {
+                    0 => Ok(SourceStatus {
+                        digest: "sha256:first".into(),
+                        commit: "first".into(),
+                    }),
+                    1 => Err(StartError::References("there is no Secret of that name".into())),
+                    2 => Err(StartError::NotNow("given up".into())),
+                    3 => Err(StartError::Agent(AgentError::Refused("no".into()))),
+                    _ => Err(StartError::Agent(lost())),
+                };
+                let number = order.number;
+                self.on(Event::Fetched { number, result });
             }
             Effect::Write {
                 uid,

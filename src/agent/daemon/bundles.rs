@@ -8,8 +8,9 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    io::{self, BufReader, ErrorKind, Write},
+    io::{self, BufReader, ErrorKind, Read, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime},
 };
 
@@ -18,13 +19,14 @@ use skyward_bundle::{Digest, Error, LIMITS, Reader};
 use tonic::Status;
 
 use super::{files, reserve::free_bytes};
+use crate::protocol::PART_BYTES;
 
 /// Bytes of all bundles: more than one of the largest, and little beside the packages of an image.
 pub(super) const MOST: u64 = 1024 * 1024 * 1024;
 /// A bundle that was asked for lately stays: a run is about to take it.
 const IN_USE: Duration = Duration::from_mins(10);
 /// Bytes of the disk that bundles leave to the runs.
-const LEAST_FREE: u64 = 64 * 1024 * 1024;
+pub(super) const LEAST_FREE: u64 = 64 * 1024 * 1024;
 const PART: &str = "part";
 
 /// A part of a bundle.
@@ -82,6 +84,8 @@ pub(super) struct Bundles {
     most: u64,
     /// Two connections may bring the same bundle.
     turn: Mutex<()>,
+    /// Of files whose digests are not known yet.
+    number: AtomicU64,
 }
 
 impl Bundles {
@@ -98,6 +102,7 @@ impl Bundles {
             folder,
             most,
             turn: Mutex::default(),
+            number: AtomicU64::default(),
         })
     }
 
@@ -157,7 +162,7 @@ impl Bundles {
             if end < bytes {
                 return Ok(Progress::Upto(end));
             }
-            self.finish(&path, digest)
+            self.finish(&path, Some(digest)).map(drop)
         };
         if added.is_err() {
             // The next try begins anew. If this fails the next part is wrong as well.
@@ -166,24 +171,71 @@ impl Bundles {
         added.map(|()| Progress::Whole)
     }
 
-    /// Gives a file with all parts its name, if it is what the name says.
-    fn finish(&self, path: &Path, digest: Digest) -> Result<(), PutError> {
+    /// Takes a whole bundle from a process that made it on this machine, and answers with its digest and length.
+    /// The process is believed no more than a controller.
+    pub(super) fn take(
+        &self,
+        from: &mut dyn Read,
+        wanted: &BTreeSet<String>,
+        now: SystemTime,
+    ) -> Result<(Digest, u64), PutError> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(format!("made-{number}")).with_extension(PART);
+        let taken = self.take_into(&path, from, wanted, now);
+        if taken.is_err() {
+            // What stays is deleted when the agent starts.
+            let _ = fs::remove_file(&path);
+        }
+        taken
+    }
+
+    fn take_into(
+        &self,
+        path: &Path,
+        from: &mut dyn Read,
+        wanted: &BTreeSet<String>,
+        now: SystemTime,
+    ) -> Result<(Digest, u64), PutError> {
+        let mut file = files::create_new(path)?;
+        let (mut bytes, mut part) = (0, Vec::with_capacity(PART_BYTES));
+        loop {
+            part.clear();
+            let read = Read::take(&mut *from, PART_BYTES as u64).read_to_end(&mut part)? as u64;
+            if read == 0 {
+                break;
+            }
+            bytes += read;
+            if bytes > LIMITS.packed() {
+                return Err(PutError::TooLarge(bytes));
+            }
+            // The process may be slow: others have their turn meanwhile.
+            let _turn = self.turn.lock();
+            self.make_room(read, wanted, now)?;
+            file.write_all(&part)?;
+        }
+        let _turn = self.turn.lock();
+        let digest = self.finish(path, None)?;
+        Ok((digest, bytes))
+    }
+
+    /// Gives a file with all parts its name, if it is a bundle, and the one that was announced.
+    fn finish(&self, path: &Path, announced: Option<Digest>) -> Result<Digest, PutError> {
         let file = File::open(path)?;
         let is_right = Reader::open(BufReader::new(&file), LIMITS).and_then(|reader| {
             let found = reader.digest();
-            if found != digest {
+            if announced.is_some_and(|announced| announced != found) {
                 return Err(Error::Refused(format!("its digest is {found}")));
             }
-            reader.verify()
+            reader.verify().map(|()| found)
         });
-        is_right.map_err(|error| match error {
+        let digest = is_right.map_err(|error| match error {
             Error::Refused(why) => PutError::Wrong(why),
             Error::Io(error) => error.into(),
         })?;
         file.sync_all()?;
         fs::rename(path, path_of(&self.folder, digest))?;
         File::open(&self.folder)?.sync_all()?;
-        Ok(())
+        Ok(digest)
     }
 
     /// Deletes bundles that were not used for longest, until there is room for so many bytes.
@@ -330,6 +382,35 @@ mod tests {
         assert!(matches!(taken, Err(PutError::Wrong(_))), "{taken:?}");
         assert_eq!(bed.files(), 0);
         assert_eq!(bed.put_all(&bundle).unwrap(), Progress::Whole);
+    }
+
+    #[test]
+    fn a_bundle_that_was_made_here_is_named_by_the_digest_of_its_bytes_and_other_bytes_leave_nothing() {
+        let (bed, bundle) = (bed(MOST), bundle(b"print(1)"));
+        let take = |bytes: &[u8]| bed.bundles.take(&mut &*bytes, &BTreeSet::new(), bed.now);
+        let mut forged = bundle.bytes.clone();
+        *forged.last_mut().unwrap() ^= 1;
+        for bytes in [&forged[..], &bundle.bytes[..20], b"", b"no bundle"] {
+            assert!(matches!(take(bytes), Err(PutError::Wrong(_))));
+            assert_eq!(bed.files(), 0);
+        }
+        let (digest, bytes) = take(&bundle.bytes).unwrap();
+        assert_eq!((digest, bytes), (bundle.digest, bundle.bytes.len() as u64));
+        // Twice is once.
+        take(&bundle.bytes).unwrap();
+        assert_eq!(bed.files(), 1);
+        assert_eq!(
+            fs::read(path_of(&bed.bundles.folder, digest)).unwrap(),
+            bundle.bytes
+        );
+    }
+
+    #[test]
+    fn bytes_without_end_are_given_up_where_there_is_no_room_for_more() {
+        let bed = bed(3 << 20);
+        let taken = bed.bundles.take(&mut io::repeat(b'x'), &BTreeSet::new(), bed.now);
+        assert!(matches!(taken, Err(PutError::NoRoom(_))), "{taken:?}");
+        assert_eq!(bed.files(), 0);
     }
 
     #[test]

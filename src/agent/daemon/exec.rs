@@ -126,6 +126,11 @@ fn become_work(order: &Order) -> String {
 fn put_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
     let nothing = OwnedFd::from(File::open("/dev/null").map_err(|_| Errno::ENOENT)?);
     dup2_stdin(nothing)?;
+    take_on(uid, gid, groups)
+}
+
+/// Takes on a user, with the limits of its work.
+pub(super) fn take_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
     // A group of its own, so that all of it can be signalled at once.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     SigSet::empty().thread_set_mask()?;

@@ -80,6 +80,16 @@ impl Home {
         self.0.join("bundles")
     }
 
+    /// Folders of fetches from git, each as long as its fetch.
+    pub(crate) fn fetches(&self) -> PathBuf {
+        self.0.join("git")
+    }
+
+    /// Certificates to trust, where bootstrap was given some: the machine's own are among them.
+    pub(crate) fn certificates(&self) -> PathBuf {
+        self.0.join("certificates/bundle.crt")
+    }
+
     /// Folders of forgotten runs that are being deleted.
     pub(crate) fn trash(&self) -> PathBuf {
         self.0.join("trash")

@@ -6,13 +6,13 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::{
-    frame,
+    frame, git,
     journal::{self, Entry},
     lease::{Lease, Limits},
     ledger::{Counts, State},
     reclaim, service, users,
 };
-use crate::protocol::{Finished, LeaseRequest};
+use crate::protocol::{FetchGitRequest, Finished, LeaseRequest};
 
 /// The journal with these entries, read after a restart and written anew: how many runs are known, before
 /// and after.
@@ -57,4 +57,15 @@ pub fn lease(requests: &[LeaseRequest], counts: (u32, u32), silence: Duration) -
 pub fn files(name: &str, passwd: &str, group: &str, answer: &str) -> (Option<usize>, Option<u64>) {
     let user = users::parse(name, passwd, group);
     (user.map(|user| user.groups.len()), reclaim::time(answer))
+}
+
+/// How many files a bundle gets of a repository with this list, if every link leads to that target; the error is
+/// for the user.
+pub fn repository(list: &[u8], folder: &str, target: &str) -> Result<usize, String> {
+    git::chosen(list, folder, target)
+}
+
+/// Whether a fetch of these words begins; the error is for the user.
+pub fn fetch(request: FetchGitRequest) -> Result<(), String> {
+    git::Order::of(request).map(drop)
 }

@@ -28,6 +28,11 @@ fn set_score(score: i32) {
     let _ = fs::write(SCORE, score.to_string());
 }
 
+/// Has this process, and all that it starts, taken first.
+pub(super) fn go_first() {
+    set_score(FIRST);
+}
+
 /// Puts this process, a watcher, between its agent, whose score it was started with, and work.
 pub(super) fn go_before_the_agent() {
     if let Some(agent) = score() {

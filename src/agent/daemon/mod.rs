@@ -7,7 +7,7 @@
 //!   files), `runs` drives;
 //! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` ends a
 //!   run whose shim was killed, `memory` says which processes the kernel kills first;
-//! - `bundles` keeps the code that runs take their files from;
+//! - `bundles` keeps the code that runs take their files from, `git` fetches it;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
 //!
@@ -18,6 +18,7 @@ mod bundles;
 mod exec;
 mod files;
 mod frame;
+mod git;
 mod home;
 #[doc(hidden)]
 pub mod hostile;
@@ -54,7 +55,7 @@ pub use self::{
     server::Options,
     supervise::{StartOutcome, connect},
 };
-use crate::protocol::version;
+use crate::protocol::{GIT_USER, version};
 
 /// The agent of a machine of Skyward.
 #[derive(Debug, Parser)]
@@ -105,6 +106,9 @@ struct DaemonArguments {
     /// User of runs that name none; the agent's own where this is left out.
     #[arg(long, default_value = "")]
     user: String,
+    /// User that fetches from git run as, where the agent is root.
+    #[arg(long, default_value = GIT_USER)]
+    git_user: String,
     /// Shell command that stops the machine, instead of the usual way.
     #[arg(long)]
     stop_command: Option<String>,
@@ -122,6 +126,7 @@ impl DaemonArguments {
             home: Home::new(home),
             machine: self.machine,
             user: self.user,
+            git_user: self.git_user,
             stop_command: self.stop_command,
             reclaim_command: self.reclaim_command,
         }
@@ -140,6 +145,7 @@ pub fn main() -> ExitCode {
     // For each run, so without a parser.
     let result = match arguments.first().map(String::as_str) {
         Some("exec") => exec::main(),
+        Some("git") => git::helper::main(),
         Some("shim") => match &arguments[1..] {
             [home, run_id, user] => shim::main(&Home::new(home), run_id, user),
             _ => Err(anyhow::anyhow!("shim is for the agent itself")),

@@ -166,6 +166,11 @@ impl Runs {
         .await
     }
 
+    /// Deletes a folder in the background, as that of a forgotten run.
+    pub(crate) fn throw(&self, folder: &std::path::Path) {
+        self.0.trash.throw(folder);
+    }
+
     /// Runs a command to its end. Its future is dropped when its sender hangs up, perhaps between
     /// the record and the driver: a promised run without a driver would never end.
     async fn whole(

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     bundles::{self, Bundles},
     files,
+    git::Fetches,
     home::Home,
     lease::{self, Lease},
     ledger::Ledger,
@@ -57,6 +58,8 @@ pub struct Options {
     pub machine: String,
     /// User of runs that name none; empty: the agent's own.
     pub user: String,
+    /// User that fetches from git run as, where the agent is root.
+    pub git_user: String,
     /// Shell command that stops the machine, instead of the usual way.
     pub stop_command: Option<String>,
     /// Shell command that prints when the cloud takes the machine back.
@@ -69,6 +72,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         home,
         machine,
         user,
+        git_user,
         stop_command,
         reclaim_command,
     } = options;
@@ -99,6 +103,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         digest: machine::digest().context("cannot read our own executable")?,
         ledger,
         bundles: Bundles::open(home.bundles(), bundles::MOST).context("cannot open the folder of bundles")?,
+        fetches: Fetches::open(&home, &runs, git_user).context("cannot open the folder of fetches")?,
         runs: runs.clone(),
         probes: Probes::default(),
         lease: Mutex::new(Lease::begin(lease::load(&home.lease()), began.elapsed())),

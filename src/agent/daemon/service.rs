@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::{
-    bundles::{Bundles, Part, Progress},
+    bundles::{self, Bundles, Part, Progress},
+    git::{Fetches, Order},
     home::Home,
     journal::Commander,
     lease::{self, Lease, Limits},
@@ -34,10 +35,11 @@ use super::{
     users,
 };
 use crate::protocol::{
-    Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, ID_BYTES, INLINE_BYTES,
-    LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest, MESSAGE_BYTES, PART_BYTES, PutBundleReply,
-    PutBundleRequest, ReadLogRequest, ReadResultRequest, Reclaim, Replayed, RunState, StartRequest,
-    StopRequest, TAIL_BYTES, WatchRequest, agent_server::Agent, fact, is_run_id, version,
+    Chunk, Fact, FetchGitReply, FetchGitRequest, Finished, ForgetReply, ForgetRequest, HelloReply,
+    HelloRequest, ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest,
+    MESSAGE_BYTES, PART_BYTES, PutBundleReply, PutBundleRequest, ReadBundleRequest, ReadLogRequest,
+    ReadResultRequest, Reclaim, Replayed, RunState, StartRequest, StopRequest, TAIL_BYTES, WatchRequest,
+    agent_server::Agent, fact, is_run_id, version,
 };
 
 /// Facts read from the ledger at once.
@@ -63,6 +65,7 @@ pub(super) struct Inner {
     pub(super) digest: String,
     pub(super) ledger: Ledger,
     pub(super) bundles: Bundles,
+    pub(super) fetches: Fetches,
     pub(super) runs: Runs,
     pub(super) probes: Probes,
     pub(super) lease: Mutex<Lease>,
@@ -102,6 +105,7 @@ impl Agent for Service {
     type WatchStream = Sending<Fact>;
     type ReadLogStream = Sending<Chunk>;
     type ReadResultStream = Sending<Chunk>;
+    type ReadBundleStream = Sending<Chunk>;
 
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let HelloRequest {
@@ -152,6 +156,7 @@ impl Agent for Service {
             newest_epoch,
             epoch_proof,
             takes_bundles: true,
+            fetches_git: true,
         }))
     }
 
@@ -206,6 +211,40 @@ impl Agent for Service {
             Progress::Upto(offset) => (false, offset),
         };
         Ok(Response::new(PutBundleReply { complete, offset }))
+    }
+
+    async fn fetch_git(&self, request: Request<FetchGitRequest>) -> Result<Response<FetchGitReply>, Status> {
+        let request = request.into_inner();
+        let epoch = request.epoch;
+        let order = Order::of(request).map_err(Status::invalid_argument)?;
+        self.0.ledger.admit(epoch).await?;
+        let own = self.0.clone();
+        let fetch = self.0.fetches.fetch(order, move |bundle| {
+            own.bundles
+                .take(bundle, &own.ledger.wanted_bundles(), SystemTime::now())
+        });
+        let fetched = self.0.shutdown.run_until_cancelled(fetch).await;
+        let fetched = fetched.unwrap_or_else(|| Err(Status::unavailable("the agent is stopping")));
+        fetched.map(Response::new)
+    }
+
+    async fn read_bundle(
+        &self,
+        request: Request<ReadBundleRequest>,
+    ) -> Result<Response<Self::ReadBundleStream>, Status> {
+        let ReadBundleRequest { digest, offset } = request.into_inner();
+        let digest = digest.parse::<Digest>().map_err(Status::invalid_argument)?;
+        let own = self.0.clone();
+        let is_here = off_thread(move || own.bundles.has(digest, SystemTime::now())).await?;
+        if !is_here.map_err(|error| unreadable(&error))? {
+            return Err(Status::not_found(format!(
+                "bundle {digest} is not on this machine"
+            )));
+        }
+        let path = bundles::path_of(&self.0.home.bundles(), digest);
+        Ok(Response::new(
+            self.sending(move |chunks| send_file(path, offset, chunks)),
+        ))
     }
 
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<RunState>, Status> {

@@ -74,6 +74,9 @@ pub struct HelloReply {
     /// PutBundle, and runs with a bundle; an older agent would run them without
     #[prost(bool, tag = "15")]
     pub takes_bundles: bool,
+    /// FetchGit and ReadBundle
+    #[prost(bool, tag = "16")]
+    pub fetches_git: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
@@ -207,6 +210,117 @@ pub struct PutBundleReply {
     #[prost(bool, tag = "1")]
     pub complete: bool,
     /// where the next part has to begin
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchGitRequest {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    /// <https://host/path> or ssh://user@host/path, without a password
+    #[prost(string, tag = "2")]
+    pub url: ::prost::alloc::string::String,
+    /// branch, tag or id of a commit
+    #[prost(string, tag = "3")]
+    pub reference: ::prost::alloc::string::String,
+    /// the commit that reference was resolved to earlier, or ""
+    #[prost(string, tag = "4")]
+    pub commit: ::prost::alloc::string::String,
+    /// folder of the repository that becomes the bundle; "" = all of it
+    #[prost(string, tag = "5")]
+    pub path: ::prost::alloc::string::String,
+    /// globs of files, as spec.source.include of a Task; none = all
+    #[prost(string, repeated, tag = "6")]
+    pub include: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "7")]
+    pub exclude: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// host keys to trust over ssh, as in a known_hosts file
+    #[prost(string, tag = "8")]
+    pub known_hosts: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "9")]
+    pub credential: ::core::option::Option<GitCredential>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct GitCredential {
+    /// which it is for: that of the URL, with its port where the URL has one
+    #[prost(string, tag = "1")]
+    pub host: ::prost::alloc::string::String,
+    /// over https
+    #[prost(string, tag = "2")]
+    pub username: ::prost::alloc::string::String,
+    /// over https: a password or token
+    #[prost(string, tag = "3")]
+    pub password: ::prost::alloc::string::String,
+    /// over ssh: a private key
+    #[prost(string, tag = "4")]
+    pub ssh_key: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchGitReply {
+    /// id of the commit, when there is no fault
+    #[prost(string, tag = "1")]
+    pub commit: ::prost::alloc::string::String,
+    /// of the bundle that is on the machine now
+    #[prost(string, tag = "2")]
+    pub digest: ::prost::alloc::string::String,
+    /// of that bundle
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    #[prost(enumeration = "fetch_git_reply::Fault", tag = "4")]
+    pub fault: i32,
+    /// of a fault, for the user: without the credential
+    #[prost(string, tag = "5")]
+    pub message: ::prost::alloc::string::String,
+}
+/// Nested message and enum types in `FetchGitReply`.
+pub mod fetch_git_reply {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Fault {
+        None = 0,
+        /// the host, its answer or the machine: it may succeed later
+        Unavailable = 1,
+        /// the repository has not what was asked for
+        Invalid = 2,
+    }
+    impl Fault {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::None => "NONE",
+                Self::Unavailable => "UNAVAILABLE",
+                Self::Invalid => "INVALID",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "NONE" => Some(Self::None),
+                "UNAVAILABLE" => Some(Self::Unavailable),
+                "INVALID" => Some(Self::Invalid),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadBundleRequest {
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub offset: u64,
 }
@@ -695,6 +809,55 @@ pub mod agent_client {
                 .insert(GrpcMethod::new("skyward.agent.v1.Agent", "PutBundle"));
             self.inner.unary(req, path, codec).await
         }
+        /// Fetches one commit of a git repository, as a user that has nothing else, and keeps its files as a bundle.
+        /// What the repository or the way to it says is in the reply. A call that is cancelled ends the fetch.
+        /// RESOURCE_EXHAUSTED: no room, or enough fetches at the same time. INVALID_ARGUMENT: never.
+        pub async fn fetch_git(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FetchGitRequest>,
+        ) -> std::result::Result<tonic::Response<super::FetchGitReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skyward.agent.v1.Agent/FetchGit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skyward.agent.v1.Agent", "FetchGit"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Bytes of a bundle from an offset on. NOT_FOUND: it is not here.
+        pub async fn read_bundle(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadBundleRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Chunk>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/skyward.agent.v1.Agent/ReadBundle",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("skyward.agent.v1.Agent", "ReadBundle"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Asks a run to end: SIGTERM to its process group, SIGKILL after the grace.
         /// Returns at once; the end arrives as a fact. NOT_FOUND: unknown run.
         pub async fn stop(
@@ -876,6 +1039,24 @@ pub mod agent_server {
             &self,
             request: tonic::Request<super::PutBundleRequest>,
         ) -> std::result::Result<tonic::Response<super::PutBundleReply>, tonic::Status>;
+        /// Fetches one commit of a git repository, as a user that has nothing else, and keeps its files as a bundle.
+        /// What the repository or the way to it says is in the reply. A call that is cancelled ends the fetch.
+        /// RESOURCE_EXHAUSTED: no room, or enough fetches at the same time. INVALID_ARGUMENT: never.
+        async fn fetch_git(
+            &self,
+            request: tonic::Request<super::FetchGitRequest>,
+        ) -> std::result::Result<tonic::Response<super::FetchGitReply>, tonic::Status>;
+        /// Server streaming response type for the ReadBundle method.
+        type ReadBundleStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Chunk, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Bytes of a bundle from an offset on. NOT_FOUND: it is not here.
+        async fn read_bundle(
+            &self,
+            request: tonic::Request<super::ReadBundleRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadBundleStream>, tonic::Status>;
         /// Asks a run to end: SIGTERM to its process group, SIGKILL after the grace.
         /// Returns at once; the end arrives as a fact. NOT_FOUND: unknown run.
         async fn stop(
@@ -1132,6 +1313,95 @@ pub mod agent_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skyward.agent.v1.Agent/FetchGit" => {
+                    #[allow(non_camel_case_types)]
+                    struct FetchGitSvc<T: Agent>(pub Arc<T>);
+                    impl<T: Agent> tonic::server::UnaryService<super::FetchGitRequest>
+                    for FetchGitSvc<T> {
+                        type Response = super::FetchGitReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::FetchGitRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::fetch_git(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FetchGitSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/skyward.agent.v1.Agent/ReadBundle" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadBundleSvc<T: Agent>(pub Arc<T>);
+                    impl<
+                        T: Agent,
+                    > tonic::server::ServerStreamingService<super::ReadBundleRequest>
+                    for ReadBundleSvc<T> {
+                        type Response = super::Chunk;
+                        type ResponseStream = T::ReadBundleStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadBundleRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Agent>::read_bundle(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadBundleSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,7 +1,7 @@
 //! The protocol between the controller and the agent of one machine: the generated
 //! messages and services, and the versions that the two sides negotiate in `Hello`.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 #[rustfmt::skip]
 mod generated;
@@ -57,6 +57,12 @@ pub const ADDRESSES: usize = 256;
 /// Runs that a machine has promised and not started yet: as many as it may run at the same time.
 pub const ACCEPTED: usize = 1024;
 
+/// The user that fetches from git run as, where the agent is root.
+pub const GIT_USER: &str = "skyward-git";
+
+/// Longest fetch of a repository, with the making of its bundle.
+pub const FETCH: Duration = Duration::from_mins(2);
+
 /// Whether this can be the id of a run. It becomes the name of a directory.
 pub fn is_run_id(text: &str) -> bool {
     (1..=128).contains(&text.len())
@@ -75,6 +81,16 @@ impl fmt::Debug for RunSpec {
             .field("namespace", &self.namespace)
             .field("task", &self.task)
             .field("work", &self.work)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for GitCredential {
+    /// Names the host, and nothing of the credential.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("GitCredential")
+            .field("host", &self.host)
             .finish_non_exhaustive()
     }
 }
@@ -118,5 +134,16 @@ mod tests {
             spec: Some(spec),
         };
         assert!(!format!("{start:?}").contains("canary"));
+        let fetch = FetchGitRequest {
+            credential: Some(GitCredential {
+                host: "git.example".into(),
+                username: "canary".into(),
+                password: "canary".into(),
+                ssh_key: "canary".into(),
+            }),
+            ..FetchGitRequest::default()
+        };
+        let printed = format!("{fetch:?}");
+        assert!(printed.contains("git.example") && !printed.contains("canary"));
     }
 }

@@ -19,6 +19,7 @@ use skyward_planner::{
 use skyward_remote::{
     HostKey, SessionSpec,
     bootstrap::{PipIndex, Spec as Bootstrap},
+    protocol::GIT_USER,
     sessions::Lease,
 };
 
@@ -172,6 +173,7 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
             ca_bundle: materials.ca_bundle,
             prepared,
             worker_user: Some(parts.resolved.worker_user.clone()).filter(|user| user != "root"),
+            git_user: Some(GIT_USER.to_owned()),
             authorized_key: parts.key.public.clone(),
             home: None,
             stop_command: capabilities.and_then(|c| c.stop_command).map(str::to_owned),

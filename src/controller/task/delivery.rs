@@ -12,7 +12,11 @@ use skyward_planner::{
 };
 use skyward_remote::{Agent, agent::BundleBytes as _, turns::Turns};
 
-use crate::{context::Context, references::Place};
+use crate::{
+    context::Context,
+    references::Place,
+    task::git::{BundleStore, Fetcher},
+};
 
 /// Machines that are sent files at once, over all Pools and in one namespace: each holds one part, and of
 /// a selection of an upload its manifest.
@@ -23,32 +27,53 @@ pub(crate) fn turns() -> Arc<Turns> {
     Turns::new(AT_ONCE, EACH)
 }
 
-/// The machine has the files of the order when this succeeds. Most machines have them from an earlier run.
-pub(crate) async fn deliver(
-    turns: &Arc<Turns>,
-    context: &Context,
-    pool: &Key,
-    agent: &Agent,
-    order: &StartOrder,
-    source: &Source,
-) -> Result<(), StartError> {
-    let digest = agrees(order, agent.takes_bundles()).map_err(StartError::References)?;
-    if agent.has_bundle(digest).await.map_err(StartError::Agent)? {
-        return Ok(());
+/// Brings files to a machine.
+pub(crate) struct Deliverer<'a> {
+    pub(crate) turns: &'a Arc<Turns>,
+    pub(crate) context: &'a Context,
+    pub(crate) bundles: &'a dyn BundleStore,
+    pub(crate) pool: &'a Key,
+    pub(crate) agent: &'a Agent,
+}
+
+impl Deliverer<'_> {
+    /// The machine has the files of the order when this succeeds. Most machines have them from an earlier run.
+    pub(crate) async fn deliver(&self, order: &StartOrder, source: &Source) -> Result<(), StartError> {
+        let Self {
+            turns,
+            context,
+            bundles,
+            pool,
+            agent,
+        } = self;
+        let digest = agrees(order, agent.takes_bundles()).map_err(StartError::References)?;
+        if agent.has_bundle(digest).await.map_err(StartError::Agent)? {
+            return Ok(());
+        }
+        if let Some(git) = &source.git {
+            let fetcher = Fetcher {
+                context,
+                store: *bundles,
+                namespace: &pool.namespace,
+                machine: &order.machine,
+                agent,
+            };
+            return fetcher.again(git, digest, &order.commit).await;
+        }
+        let _turn = turns.wait(&pool.namespace, &pool.name).await;
+        let uid = context.caches.namespace_uid(&pool.namespace);
+        let place = Place {
+            namespace: &pool.namespace,
+            uid: uid.as_deref(),
+        };
+        let found = context.references.source(place, source).await;
+        let bundle = found.map_err(StartError::References)?;
+        unchanged(Some(source), Some(digest), Some(&bundle.digest)).map_err(StartError::References)?;
+        let put = agent.put_bundle(digest, &*bundle).await;
+        put.map_err(StartError::Agent)?;
+        context.metrics.source_sent(bundle.bytes());
+        Ok(())
     }
-    let _turn = turns.wait(&pool.namespace, &pool.name).await;
-    let uid = context.caches.namespace_uid(&pool.namespace);
-    let place = Place {
-        namespace: &pool.namespace,
-        uid: uid.as_deref(),
-    };
-    let found = context.references.source(place, source).await;
-    let bundle = found.map_err(StartError::References)?;
-    unchanged(Some(source), Some(digest), Some(&bundle.digest)).map_err(StartError::References)?;
-    let put = agent.put_bundle(digest, &*bundle).await;
-    put.map_err(StartError::Agent)?;
-    context.metrics.source_sent(bundle.bytes());
-    Ok(())
 }
 
 /// The digest that is on record, if the machine can take files.
@@ -102,6 +127,7 @@ mod tests {
             task: None,
             resolved: None,
             source: source.map(ToOwned::to_owned),
+            commit: String::new(),
         };
         let refusal = |source, takes| {
             agrees(&order(source), takes)

@@ -14,12 +14,19 @@ use kube::{
     api::{ListParams, Patch, PatchParams},
     runtime::reflector::ObjectRef,
 };
-use skyward_api::{Machine, Task, TaskStatus, shared::EnvFrom, task::Source};
+use skyward_api::{
+    Machine, Task, TaskStatus,
+    shared::EnvFrom,
+    task::{Source, SourceStatus},
+};
 use skyward_core::clock;
 use skyward_planner::{
     base::key::Key,
     task::{
-        message::{CollectError, CollectOrder, Collected, Effect, Event, StartError, StartOrder, WriteError},
+        message::{
+            CollectError, CollectOrder, Collected, Effect, Event, FetchKey, FetchOrder, StartError,
+            StartOrder, WriteError,
+        },
         model::{RunId, SlotAttempt},
         references::{Resolved, Unresolved},
         run::{Progress, RunState, Told},
@@ -42,7 +49,9 @@ use crate::{
     references::Place,
     task::{
         collect::{self, AnyReader},
-        delivery, environment,
+        delivery::{self, Deliverer},
+        environment,
+        git::{self, Bundles, Fetcher},
         housekeeping::Expiry,
         progress,
         reclaim::Reclaim,
@@ -75,6 +84,8 @@ pub(crate) struct EffectRunner {
     collects: Arc<Turns>,
     copies: Arc<Turns>,
     deliveries: Arc<Turns>,
+    fetches: git::UnderWay,
+    bundles: Bundles,
     progress: progress::Pace,
 }
 
@@ -88,6 +99,8 @@ impl EffectRunner {
             collects: Turns::new(COLLECTS, EACH),
             copies: Turns::new(COPIES, EACH),
             deliveries: delivery::turns(),
+            fetches: git::UnderWay::default(),
+            bundles: Arc::new(git::Nowhere),
             progress: progress::Pace::default(),
         })
     }
@@ -128,11 +141,17 @@ impl EffectRunner {
                 };
                 self.context.events.publish(&task, *event);
             }
+            Effect::CancelFetch(fetch) => self.fetches.cancel(pool, fetch),
             Effect::Expire { uid, name, at } => self.expiry.at(&pool.namespace, &name, &uid, at),
             Effect::DoubtLeadership(machine) => self
                 .context
                 .step_down
                 .doubt(format!("the agent of Machine \"{}/{machine}\"", pool.namespace)),
+            Effect::Fetch(order) => {
+                // From now on it can be cancelled.
+                drop(self.fetches.begin(pool, FetchKey::Number(order.number)));
+                return Some(Effect::Fetch(order));
+            }
             other => return Some(other),
         }
         None
@@ -154,6 +173,10 @@ impl EffectRunner {
                 let result = self.write(&pool, &uid, &name, &version, &status).await;
                 Event::Written { uid, write, result }
             }
+            Effect::Fetch(order) => Event::Fetched {
+                number: order.number,
+                result: self.fetch(&pool, &order).await,
+            },
             Effect::Reread { uid, name } => Event::Reread(uid, self.read(&pool, &name).await),
             Effect::ListMachines => Event::MachinesListed(self.list_machines(&pool).await),
             Effect::Follow {
@@ -259,6 +282,7 @@ impl EffectRunner {
             | Effect::Warn(_)
             | Effect::Publish { .. }
             | Effect::Expire { .. }
+            | Effect::CancelFetch(_)
             | Effect::DoubtLeadership(_) => return,
         };
         // A dispatcher that ended needs no events any more.
@@ -317,6 +341,28 @@ impl EffectRunner {
             resolved.source = Some(bundle.digest.clone());
         }
         Ok(Arc::new(resolved))
+    }
+
+    async fn fetch(&self, pool: &Key, order: &FetchOrder) -> Result<SourceStatus, StartError> {
+        let key = FetchKey::Number(order.number);
+        // Without it the fetch was cancelled before it began.
+        let Some(token) = self.fetches.token(pool, &key) else {
+            return Err(StartError::NotNow("the fetch was given up".to_owned()));
+        };
+        let work = async {
+            let agent = self
+                .agent_on(pool, &order.machine, order.connection)
+                .map_err(StartError::Agent)?;
+            let fetcher = Fetcher {
+                context: &self.context,
+                store: &*self.bundles,
+                namespace: &pool.namespace,
+                machine: &order.machine,
+                agent: &agent,
+            };
+            fetcher.first(&order.source).await
+        };
+        self.fetches.until_cancelled(pool, key, token, work).await
     }
 
     async fn read(&self, pool: &Key, name: &str) -> Result<Option<Arc<Task>>, String> {
@@ -426,7 +472,17 @@ impl EffectRunner {
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
         if let Some(source) = &task.spec.source {
-            delivery::deliver(&self.deliveries, &self.context, pool, &agent, order, source).await?;
+            let deliverer = Deliverer {
+                turns: &self.deliveries,
+                context: &self.context,
+                bundles: &*self.bundles,
+                pool,
+                agent: &agent,
+            };
+            let fetch = FetchKey::Run(order.run.clone());
+            let token = self.fetches.begin(pool, fetch.clone());
+            let delivery = deliverer.deliver(order, source);
+            self.fetches.until_cancelled(pool, fetch, token, delivery).await?;
         }
         let state = agent.start(spec).await.map_err(StartError::Agent)?;
         Ok(told::state(answered(&agent.account(), state)))

@@ -8,7 +8,7 @@
 //!
 //! Begin reading at `planner/task/dispatcher/mod.rs`: a state machine without I/O. `actor.rs` feeds a dispatcher and `effects.rs` carries its
 //! effects out; `router.rs` watches Tasks, knows all dispatchers and waits for
-//! none of them (`inbox.rs`); `delivery.rs` brings files to machines; `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
+//! none of them (`inbox.rs`); `delivery.rs` brings files to machines, `git.rs` has machines fetch them; `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
 //! length (`pace.rs`), `inline.rs` decides which values a status shows; `housekeeping.rs` deletes expired
 //! Tasks and stale data.
 
@@ -18,6 +18,7 @@ mod collect;
 mod delivery;
 mod effects;
 mod environment;
+mod git;
 mod housekeeping;
 mod inbox;
 mod inline;

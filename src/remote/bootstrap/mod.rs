@@ -56,6 +56,8 @@ pub struct Spec {
     pub prepared: bool,
     /// User that runs run as, made where SSH logs in as root; `None` = root.
     pub worker_user: Option<String>,
+    /// User that fetches from git run as, made where SSH logs in as root; `None` = it is not made.
+    pub git_user: Option<String>,
     /// The one key that may log in, in OpenSSH form.
     pub authorized_key: String,
     /// The agent's home; `None` = `/opt/skyward` as root, else `$HOME/.skyward`.
@@ -86,6 +88,7 @@ impl Default for Spec {
             ca_bundle: None,
             prepared: false,
             worker_user: None,
+            git_user: None,
             authorized_key: String::new(),
             home: None,
             stop_command: None,

@@ -52,6 +52,7 @@ pub(super) fn prepare(spec: &Spec, binaries: &AgentBinaries) -> Script {
         .set("home", "")
         .set("authorized_key", spec.authorized_key.trim())
         .set("worker_user", spec.worker_user.as_deref().unwrap_or_default())
+        .set("git_user", spec.git_user.as_deref().unwrap_or_default())
         .set("hidden", &hidden(spec, "|"))
         .set("agent_x86_64", &file("x86_64"))
         .set("agent_aarch64", &file("aarch64"))

@@ -19,9 +19,9 @@ use tonic::{Request, Response, Status};
 use crate::{
     binaries::AgentBinaries,
     protocol::{
-        CHUNK_BYTES, Chunk, Fact, ForgetReply, ForgetRequest, HelloReply, HelloRequest, LeaseReply,
-        LeaseRequest, PutBundleReply, PutBundleRequest, ReadLogRequest, ReadResultRequest, RunState,
-        StartRequest, Started, StopRequest, WatchRequest,
+        CHUNK_BYTES, Chunk, Fact, FetchGitReply, FetchGitRequest, ForgetReply, ForgetRequest, HelloReply,
+        HelloRequest, LeaseReply, LeaseRequest, PutBundleReply, PutBundleRequest, ReadBundleRequest,
+        ReadLogRequest, ReadResultRequest, RunState, StartRequest, Started, StopRequest, WatchRequest,
         agent_server::{Agent, AgentServer},
         fact,
     },
@@ -208,6 +208,15 @@ impl Agent for Service {
 
     async fn put_bundle(&self, _: Request<PutBundleRequest>) -> Answer<PutBundleReply> {
         Err(Status::resource_exhausted("there is no room"))
+    }
+
+    async fn fetch_git(&self, _: Request<FetchGitRequest>) -> Answer<FetchGitReply> {
+        Err(Status::resource_exhausted("there is no room"))
+    }
+
+    type ReadBundleStream = Streamed<Chunk>;
+    async fn read_bundle(&self, _: Request<ReadBundleRequest>) -> Answer<Self::ReadBundleStream> {
+        Err(Status::not_found("no such bundle"))
     }
 
     async fn stop(&self, _: Request<StopRequest>) -> Answer<RunState> {

@@ -40,12 +40,12 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     (
         "Task",
         "{pool: p, command: [a], source: {}}",
-        "source needs exactly one of configMap and bundle",
+        "source needs exactly one of configMap, git and bundle",
     ),
     (
         "Task",
         "{pool: p, command: [a], source: {configMap: {name: c}, bundle: {digest: 'sha256:256fe92a9a642545964298a809a6f5a7c206a2d2c8c0da6d3b8ba0f0251151b4'}}}",
-        "source needs exactly one of configMap and bundle",
+        "source needs exactly one of configMap, git and bundle",
     ),
     (
         "Task",
@@ -71,6 +71,86 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
         "Task",
         "{pool: p, command: [a], source: {configMap: {name: c}, exclude: ['']}}",
         "spec.source.exclude[0]",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}, git: {url: 'https://git.example/a'}}}",
+        "source needs exactly one of configMap, git and bundle",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'http://git.example/a'}}}",
+        "url must begin with https://HOST/",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'git@git.example:a'}}}",
+        "url must begin with https://HOST/",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: '--upload-pack=id'}}}",
+        "url must begin with https://HOST/",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://user:password@git.example/a'}}}",
+        "put user and password into a Secret",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'ssh://git:password@git.example/a', knownHosts: x}}}",
+        "put user and password into a Secret",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://-oProxyCommand=id/a'}}}",
+        "characters that are not taken",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a b'}}}",
+        "characters that are not taken",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'ssh://git@git.example/a'}}}",
+        "needs knownHosts",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', ref: --upload-pack=id}}}",
+        "ref must be the name of a branch or tag",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', ref: 'a..b'}}}",
+        "ref must be the name of a branch or tag",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', ref: '+a:b'}}}",
+        "ref must be the name of a branch or tag",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', path: ../a}}}",
+        "path must be a folder of the repository",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', path: /a}}}",
+        "path must be a folder of the repository",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {url: 'https://git.example/a', path: a//b}}}",
+        "path must be a folder of the repository",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {git: {}}}",
+        "spec.source.git.url: Required value",
     ),
     (
         "Task",

@@ -119,6 +119,13 @@ impl Machine {
         self.agent = reach(&Home::new(self.folder.path())).await;
     }
 
+    /// Starts the daemon again, with these arguments.
+    pub(crate) async fn restart_with(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        self.kill_daemon();
+        self.start_daemon().await;
+    }
+
     pub(crate) async fn begin(&mut self, spec: RunSpec) -> RunState {
         self.try_begin(1, spec).await.unwrap()
     }

@@ -4,6 +4,8 @@
 
 mod bundles;
 mod crashes;
+mod git;
+mod git_host;
 mod hostile;
 mod machine;
 mod memory;

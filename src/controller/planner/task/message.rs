@@ -12,7 +12,7 @@ use skyward_api::{
     condition::reason,
     offer::OfferedAccelerator,
     shared::EnvFrom,
-    task::{RunResult, Source},
+    task::{GitSource, RunResult, Source, SourceStatus},
 };
 use skyward_core::session::{AgentError, MachineKey};
 
@@ -143,6 +143,13 @@ pub enum Event {
     Memory(ClusterMemory),
     /// Answer to [`Effect::Resolve`]; the error is for the user.
     Resolved(Uid, Result<Arc<Resolved>, Unresolved>),
+    /// Answer to [`Effect::Fetch`].
+    Fetched {
+        /// Which fetch.
+        number: u64,
+        /// The commit and its files; the error says why there are none.
+        result: Result<SourceStatus, StartError>,
+    },
     /// Answer to [`Effect::Write`].
     Written {
         /// Of which Task.
@@ -252,6 +259,10 @@ pub enum Effect {
         /// Where its files come from.
         source: Option<Source>,
     },
+    /// Have a machine fetch the files of Tasks from git.
+    Fetch(Box<FetchOrder>),
+    /// Nobody needs this fetch any more; its answer does not matter.
+    CancelFetch(FetchKey),
     /// Write a Task's status, if nobody changed the object meanwhile.
     Write {
         /// Of which Task.
@@ -359,6 +370,28 @@ pub enum Effect {
     DoubtLeadership(Arc<str>),
 }
 
+/// A fetch under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FetchKey {
+    /// Of this number in its dispatcher, before a Task is placed.
+    Number(u64),
+    /// For this run, whose machine has not the files that are on record.
+    Run(RunId),
+}
+
+/// All that a fetch from git needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchOrder {
+    /// Number of the fetch.
+    pub number: u64,
+    /// Name of the machine that fetches.
+    pub machine: Arc<str>,
+    /// Over which connection.
+    pub connection: u64,
+    /// What to fetch.
+    pub source: GitSource,
+}
+
 /// All that starting a run needs.
 #[derive(Clone, Debug)]
 pub struct StartOrder {
@@ -386,6 +419,8 @@ pub struct StartOrder {
     pub resolved: Option<Arc<Resolved>>,
     /// Digest of its files, as the Task's status has it.
     pub source: Option<String>,
+    /// The commit that they come from, or empty.
+    pub commit: String,
 }
 
 /// All that collecting a run needs.

@@ -4,9 +4,11 @@
 //! - [`dispatcher`]: takes [`message`]s in and says what is to be done; [`run`]: what agents tell it.
 //! - [`model`]: what it knows of Tasks, the Pool and its Machines; [`references`]: what was read from
 //!   Secrets.
+//! - [`git`]: which credential goes to which host; what a failed fetch means.
 //! - [`placement`]: which machines a Task gets; [`status`]: what users see.
 
 pub mod dispatcher;
+pub mod git;
 pub mod message;
 pub mod model;
 pub mod placement;

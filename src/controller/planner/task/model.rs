@@ -15,7 +15,7 @@ use skyward_api::{
     offer::OfferedAccelerator,
     pool::Devices,
     shared::{EnvFrom, EnvVar},
-    task::{Placement, Source},
+    task::{GitSource, Placement, Source},
 };
 use skyward_core::Usd;
 
@@ -148,6 +148,11 @@ impl Entry {
     /// Digest of the files that all its attempts run with, once the first one was placed.
     pub fn recorded_source(&self) -> Option<&str> {
         self.status.source.as_ref().map(|source| source.digest.as_str())
+    }
+
+    /// The repository that its files come from, if they do.
+    pub fn git(&self) -> Option<&GitSource> {
+        self.source.as_ref().and_then(|source| source.git.as_ref())
     }
 
     /// Its phase.

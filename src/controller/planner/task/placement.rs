@@ -84,6 +84,16 @@ impl Planner {
         }
     }
 
+    /// The machine of the first rank, if there is room for the Task now; nothing is given out.
+    pub fn first(&self, placement: Placement) -> Result<SlotAttempt, Wait> {
+        let mut trial = Self {
+            rooms: self.rooms.clone(),
+            ..*self
+        };
+        let places = trial.place(placement)?;
+        places.first().copied().ok_or(Wait::NoPlace)
+    }
+
     /// Reserves room for a Task that is about to be placed.
     pub fn hold(&mut self, placement: Placement) {
         let last = self.last;
@@ -196,6 +206,18 @@ mod tests {
         let mut idle = Planner::new(rooms(&[4, 4, 4]), 3, 3, Some(SlotAttempt { slot: 1, attempt: 1 }));
         assert_eq!(slots(idle.place(Placement::One)), [2]);
         assert_eq!(slots(idle.place(Placement::One)), [0]);
+    }
+
+    #[test]
+    fn the_first_machine_is_told_without_giving_it_out() {
+        let mut planner = planner(&[0, 1]);
+        for _ in 0..3 {
+            let first = planner.first(Placement::One).map(|place| place.slot);
+            assert_eq!(first, Ok(1));
+        }
+        assert_eq!(planner.first(Placement::All), Err(Wait::NoPlace));
+        assert_eq!(slots(planner.place(Placement::One)), [1]);
+        assert_eq!(planner.first(Placement::One), Err(Wait::NoPlace));
     }
 
     #[test]

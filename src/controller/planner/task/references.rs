@@ -66,6 +66,10 @@ pub fn unchanged(
     let Some(recorded) = recorded.filter(|recorded| found != Some(*recorded)) else {
         return Ok(());
     };
+    // A commit does not change: its files are not read anew.
+    if source.is_some_and(|source| source.git.is_some()) {
+        return Ok(());
+    }
     let map = source.and_then(|source| source.config_map.as_ref());
     let name = map.map_or_else(
         || "spec.source".to_owned(),

@@ -1,6 +1,6 @@
 # One round trip: what kind of machine is it, our key and no other, the worker's user,
 # and what is there already.
-# Expects: wanted_home, authorized_key, worker_user, hidden (names of variables, with | in
+# Expects: wanted_home, authorized_key, worker_user, git_user, hidden (names of variables, with | in
 # between), agent_x86_64, agent_aarch64 (file names of the agent for each architecture, ""
 # where there is none).
 set -u
@@ -66,6 +66,15 @@ if [ "$uid" = 0 ] && [ -n "$skyward_worker_user" ] && [ "$skyward_worker_user" !
   worker_home=$(awk -F: -v user="$skyward_worker_user" '$1 == user { print $6; exit }' /etc/passwd)
   if [ -n "$worker_home" ] && [ ! -d "$worker_home" ]; then
     mkdir -p "$worker_home" && chown "$skyward_worker_user:" "$worker_home" || die "the home $worker_home of user \"$skyward_worker_user\" cannot be made"
+  fi
+fi
+
+if [ "$uid" = 0 ] && [ -n "$skyward_git_user" ] && ! id -u "$skyward_git_user" >/dev/null 2>&1; then
+  # A machine that cannot have it runs everything but what is fetched from git, and then says so.
+  if have useradd; then
+    useradd --no-log-init --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$skyward_git_user" >&2 || :
+  elif have adduser; then
+    adduser -S -D -H -h /nonexistent -s /sbin/nologin "$skyward_git_user" >&2 || :
   fi
 fi
 

@@ -12,7 +12,7 @@ use skyward_api::{
 
 use super::{
     Dispatcher,
-    state::{Attempt, Collect, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
+    state::{Attempt, Collect, Fetch, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
 use crate::{
     events::{self, EventSpec},
@@ -52,6 +52,10 @@ impl Dispatcher {
             References::Read(resolved, _) => Some(resolved),
             References::Unread | References::Reading { .. } | References::Missing(_) => None,
         };
+        let fetched = match std::mem::take(&mut waiting.fetch) {
+            Fetch::Done(source) => Some(source),
+            Fetch::Not | Fetch::Failed(..) => None,
+        };
         let number = task.counts.attempt + 1;
         self.queue.remove(&queue_key(&task.entry));
         for (rank, (place, name)) in places.iter().zip(&names).enumerate() {
@@ -66,9 +70,12 @@ impl Dispatcher {
         task.progress.begin();
         let mut status = status::placed(&task.entry, counts, &places, &names, now);
         // What is on record stays.
-        let source = resolved.as_ref().and_then(|resolved| resolved.source.clone());
-        let source = source.map(|digest| SourceStatus { digest });
-        status.source = status.source.take().or(source);
+        let read = resolved.as_ref().and_then(|resolved| resolved.source.clone());
+        let read = read.map(|digest| SourceStatus {
+            digest,
+            ..SourceStatus::default()
+        });
+        status.source = status.source.take().or(read).or(fetched);
         task.stage = Stage::Placing(Attempt {
             number,
             places,
@@ -175,6 +182,7 @@ impl Dispatcher {
             StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
         };
+        self.cancel_deliveries(uid);
         for id in self.runs_of(uid) {
             if id.attempt == number {
                 if let Some(run) = self.runs.get_mut(&id) {

@@ -18,10 +18,11 @@
 //! `state.rs` is the state. `tasks.rs` handles changes of Tasks, `queue.rs` the order in which they
 //! start, `waits.rs`, `standing.rs` and `writes.rs` statuses, `attempts.rs` how attempts begin and
 //! end, `runs.rs` the answers of agents, `collecting.rs`, `holding.rs` and `lost.rs` ended and lost
-//! runs, `progress.rs` how far Tasks are, `recall.rs` outcomes that only the result store has.
+//! runs, `fetching.rs` files that come from git, `progress.rs` how far Tasks are, `recall.rs` outcomes that only the result store has.
 
 mod attempts;
 mod collecting;
+mod fetching;
 mod holding;
 mod lost;
 mod progress;
@@ -45,6 +46,7 @@ use std::{
 use jiff::Timestamp;
 use skyward_api::TaskPhase;
 
+use self::fetching::Fetching;
 pub use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
 use crate::{
@@ -137,6 +139,8 @@ pub struct Dispatcher {
     last: Option<SlotAttempt>,
     writes: u64,
     resolving: usize,
+    /// Fetches from git, for Tasks that are not placed yet.
+    fetching: Fetching,
     /// Tasks about which the store is being asked.
     recalling: usize,
     /// Tasks that ended since the tick before, and in the second before that.
@@ -202,6 +206,7 @@ impl Dispatcher {
                 self.on_views(pool, machines, now);
             }
             Event::Resolved(uid, result) => self.on_resolved(&uid, result, now),
+            Event::Fetched { number, result } => self.on_fetched(number, result, now),
             Event::Written { uid, write, result } => self.on_written(&uid, write, result, now),
             Event::Reread(uid, result) => self.on_reread(&uid, result, now),
             Event::MachinesListed(result) => self.on_machines_listed(result, now),
@@ -377,6 +382,7 @@ impl Dispatcher {
         self.drive_all(now);
         self.look_for_lost(now);
         self.drop_unclaimed(now);
+        self.cancel_unwanted();
         for uid in self.uids() {
             self.retry_task(&uid, now);
         }

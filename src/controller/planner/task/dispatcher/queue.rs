@@ -7,6 +7,7 @@ use skyward_api::condition::reason;
 
 use super::{
     Dispatcher, FRESH, RESOLVING,
+    fetching::{self, Files},
     state::{Read, References, Run, Stage, Stored, TaskState},
 };
 use crate::task::{
@@ -101,6 +102,25 @@ impl Dispatcher {
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
+            match fetching::files(&task.entry, waiting, &self.fetching, now) {
+                Files::Known => {}
+                // Others have its place meanwhile: a slow host must not hold them up.
+                Files::Awaited(why) => {
+                    waiting.obstacle = Some(why);
+                    continue;
+                }
+                Files::Wanted(source) => {
+                    waiting.obstacle = match planner.first(placement) {
+                        Ok(place) => {
+                            let order = self.fetching.begin(source, self.machines.get(&place));
+                            self.effects.extend(order.map(Box::new).map(Effect::Fetch));
+                            Some(self.fetching.why(source, waiting))
+                        }
+                        Err(wait) => why_no_room(wait, &pool),
+                    };
+                    continue;
+                }
+            }
             match planner.place(placement) {
                 Ok(places) => placed.push((uid.clone(), places)),
                 Err(wait) => waiting.obstacle = why_no_room(wait, &pool),
@@ -159,7 +179,9 @@ fn read_references(
     let Stage::Waiting(waiting) = &mut task.stage else {
         return Readiness::Blocked;
     };
-    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && task.entry.source.is_none() {
+    // What comes from git is fetched later, by a machine.
+    let source = task.entry.source.as_ref().filter(|source| source.git.is_none());
+    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && source.is_none() {
         return Readiness::Ready;
     }
     let (read, holds) = match waiting.references {
@@ -183,7 +205,7 @@ fn read_references(
         effects.push(Effect::Resolve {
             uid: task.entry.uid.clone(),
             refs,
-            source: task.entry.source.clone(),
+            source: source.cloned(),
         });
     }
     if holds {

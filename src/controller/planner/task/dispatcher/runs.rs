@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use skyward_core::session::AgentError;
 
 use super::{
-    AGAIN, COPY_LOG, Dispatcher, LOOK_AGAIN, is_complete,
+    AGAIN, COPY_LOG, Dispatcher, LOOK_AGAIN,
+    fetching::{self, is_of_git},
+    is_complete,
     state::{Collect, RunStage, Stage, Unclaimed},
 };
 use crate::task::{
@@ -156,6 +158,13 @@ impl Dispatcher {
             task: attempt.task.clone(),
             resolved: attempt.resolved.clone(),
             source: task.entry.recorded_source().map(ToOwned::to_owned),
+            commit: task
+                .entry
+                .status
+                .source
+                .as_ref()
+                .map(|source| source.commit.clone())
+                .unwrap_or_default(),
         };
         self.effects.push(Effect::Start(Box::new(order)));
     }
@@ -197,8 +206,14 @@ impl Dispatcher {
             }
             Err(StartError::NotNow(_)) => run.not_before = Some(now + LOOK_AGAIN),
             Err(StartError::References(error)) => {
+                let is_git = is_of_git(error.reason);
                 run.hold_up(Why::new(error.reason, error.message), now);
-                run.not_before = Some(now + LOOK_AGAIN);
+                if is_git {
+                    // A host that is down is asked less and less often.
+                    run.put_off(fetching::LONGEST, now);
+                } else {
+                    run.not_before = Some(now + LOOK_AGAIN);
+                }
             }
             Err(StartError::TaskGone) => {
                 run.not_before = Some(now + AGAIN);

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, condition::reason};
+use skyward_api::{Task, TaskStatus, condition::reason, task::SourceStatus};
 
 use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, progress::Known};
 use crate::task::{
@@ -118,12 +118,27 @@ pub(super) struct Waiting {
     /// Why it waits for another attempt: a machine was lost, or the attempt was stopped.
     pub(super) again: Option<Why>,
     pub(super) references: References,
+    /// Its files, where they come from git.
+    pub(super) fetch: Fetch,
+    /// Failed fetches, in a row.
+    pub(super) failed_fetches: u32,
     /// Why it cannot be placed for now although there is room.
     pub(super) obstacle: Option<Why>,
     pub(super) not_before: Option<Timestamp>,
     pub(super) told: Option<Why>,
     /// Its place in the queue is not written anew before.
     pub(super) count_at: Timestamp,
+}
+
+/// The files of a Task that come from git, before they are on record.
+#[derive(Debug, Default)]
+pub(super) enum Fetch {
+    /// To be fetched when the Task has room.
+    #[default]
+    Not,
+    Done(SourceStatus),
+    /// Not tried again before.
+    Failed(Timestamp, Why),
 }
 
 #[derive(Debug)]

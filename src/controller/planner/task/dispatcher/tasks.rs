@@ -265,6 +265,9 @@ impl Dispatcher {
             self.departed.insert(uid.clone());
         }
         let grace = task.entry.grace;
+        if task.entry.git().is_some() {
+            self.cancel_starts(uid);
+        }
         for id in self.runs_of(uid) {
             if let Some(run) = self.runs.get_mut(&id) {
                 run.discard();

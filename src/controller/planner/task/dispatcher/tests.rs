@@ -9,13 +9,15 @@ use serde_json::json;
 use skyward_api::{
     Task, TaskPhase, TaskStatus,
     condition::{self, reason},
-    task::RunResult,
+    task::{RunResult, SourceStatus},
 };
 use skyward_core::session::AgentError;
 
 use super::*;
 use crate::task::{
-    message::{CollectError, Collected, Remembered, StartError, StartOrder, WriteError},
+    message::{
+        CollectError, Collected, FetchKey, FetchOrder, Remembered, StartError, StartOrder, WriteError,
+    },
     model::Entry,
     references::Resolved,
     run::{Ending, Fact, Finished, Permit, RunState},
@@ -24,6 +26,7 @@ use crate::task::{
 mod agents;
 mod chaos;
 mod faults;
+mod git;
 mod holds;
 mod progress;
 mod restored;

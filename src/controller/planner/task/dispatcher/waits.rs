@@ -12,7 +12,7 @@ use skyward_api::{
 use super::{
     Dispatcher, LOOK_AGAIN, RECOUNT, SKEW, TROUBLE, WORTH_TELLING,
     standing::{self, Standing},
-    state::{Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
+    state::{Fetch, Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
 use crate::{
     base::time::after,
@@ -43,6 +43,8 @@ impl Waiting {
             tell_at: now + WORTH_TELLING,
             again,
             references: References::Unread,
+            fetch: Fetch::Not,
+            failed_fetches: 0,
             obstacle: None,
             not_before: None,
             told,
@@ -54,7 +56,7 @@ impl Waiting {
 /// Longest list of names of other Pools in a message, in bytes: thousands of Tasks may wait for one Pool.
 const OTHERS: usize = 300;
 
-const KNOWN_WAITS: [&str; 14] = [
+const KNOWN_WAITS: [&str; 18] = [
     reason::NAMESPACE_NOT_SERVED,
     reason::WAITING_FOR_MACHINE,
     reason::POOL_NOT_FOUND,
@@ -66,12 +68,16 @@ const KNOWN_WAITS: [&str; 14] = [
     reason::SOURCE_REFUSED,
     reason::BUNDLE_NOT_FOUND,
     reason::SOURCE_CHANGED,
+    reason::FETCHING_SOURCE,
+    reason::SOURCE_UNAVAILABLE,
+    reason::SOURCE_INVALID,
+    reason::AGENT_OUTDATED,
     reason::RETRYING,
     reason::SUSPENDED,
     reason::INVALID_SPEC,
 ];
 
-const KNOWN_TROUBLES: [&str; 10] = [
+const KNOWN_TROUBLES: [&str; 12] = [
     reason::RESULT_STORE_FULL,
     reason::STORE_QUOTA_EXCEEDED,
     reason::RESULT_STORE_UNAVAILABLE,
@@ -81,6 +87,8 @@ const KNOWN_TROUBLES: [&str; 10] = [
     reason::SOURCE_REFUSED,
     reason::BUNDLE_NOT_FOUND,
     reason::SOURCE_CHANGED,
+    reason::SOURCE_UNAVAILABLE,
+    reason::SOURCE_INVALID,
     reason::AGENT_OUTDATED,
 ];
 
@@ -206,8 +214,9 @@ impl Dispatcher {
             Stage::Waiting(waiting) => {
                 // Once is enough: from then on the Task waits like any other.
                 let may_go_on = waiting.not_before.take_if(|at| *at <= now).is_some();
-                let due =
-                    may_go_on || matches!(waiting.references, References::Missing(until) if until <= now);
+                let due = may_go_on
+                    || matches!(waiting.references, References::Missing(until) if until <= now)
+                    || matches!(waiting.fetch, Fetch::Failed(until, _) if until <= now);
                 self.dirty |= due;
                 self.steer(uid, now);
             }

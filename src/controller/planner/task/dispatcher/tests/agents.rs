@@ -67,6 +67,18 @@ impl World {
                 };
                 self.answers.push_back(Event::Resolved(uid, result));
             }
+            Effect::Fetch(order) => {
+                let number = order.number;
+                self.fetches.push(*order);
+                let result = if before || after {
+                    Some(Err(StartError::Agent(lost())))
+                } else {
+                    self.repository.clone()
+                };
+                let answer = result.map(|result| Event::Fetched { number, result });
+                self.answers.extend(answer);
+            }
+            Effect::CancelFetch(fetch) => self.cancelled.push(fetch),
             Effect::Write {
                 uid,
                 write,

@@ -71,6 +71,9 @@ impl Chaos {
                     let mut spec = json!({ "pool": "p", "command": ["true"], "placement": placement });
                     if self.rng.random_bool(0.3) {
                         spec["source"] = json!({ "configMap": { "name": "code" } });
+                    } else if self.rng.random_bool(0.3) {
+                        let url = format!("https://git.example/{}", self.names / 2);
+                        spec["source"] = json!({ "git": { "url": url } });
                     }
                     world.create_with(&format!("t{}", self.names), spec);
                 }
@@ -86,11 +89,16 @@ impl Chaos {
                 }
             }
             _ => {
-                world.content = Some(if self.rng.random_bool(0.5) {
+                let content = if self.rng.random_bool(0.5) {
                     "sha256:first"
                 } else {
                     "sha256:second"
-                });
+                };
+                world.content = Some(content);
+                world.repository = Some(Ok(SourceStatus {
+                    digest: content.to_owned(),
+                    commit: content.to_owned(),
+                }));
                 let uids: Vec<Uid> = world.objects.keys().cloned().collect();
                 if !uids.is_empty() && self.rng.random_bool(0.3) {
                     let uid = uids[self.rng.random_range(0..uids.len())].clone();

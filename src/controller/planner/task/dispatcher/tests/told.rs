@@ -92,6 +92,8 @@ impl World {
             }
             Effect::Collect(_)
             | Effect::Resolve { .. }
+            | Effect::Fetch(_)
+            | Effect::CancelFetch(_)
             | Effect::Reread { .. }
             | Effect::Follow { .. }
             | Effect::Recall(_)

@@ -44,6 +44,11 @@ pub(super) struct World {
     pub(super) missing_references: bool,
     /// Digest of the files that every source has now; `None`: each source has the files that are on record.
     pub(super) content: Option<&'static str>,
+    /// What a fetch from git answers; `None`: nothing, as a slow host.
+    pub(super) repository: Option<Result<SourceStatus, StartError>>,
+    /// The fetches that were asked for, and those that were given up.
+    pub(super) fetches: Vec<FetchOrder>,
+    pub(super) cancelled: Vec<FetchKey>,
     /// The files that runs were started with, in order.
     pub(super) started_with: Vec<(Uid, Option<String>)>,
     /// Names of Tasks whose statuses the API server will never take.
@@ -106,6 +111,12 @@ impl World {
             gave_up: Vec::new(),
             missing_references: false,
             content: Some("sha256:first"),
+            repository: Some(Ok(SourceStatus {
+                digest: "sha256:first".into(),
+                commit: "c1".into(),
+            })),
+            fetches: Vec::new(),
+            cancelled: Vec::new(),
             started_with: Vec::new(),
             invalid: BTreeSet::new(),
             told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),

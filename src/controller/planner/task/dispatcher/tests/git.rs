@@ -1,0 +1,217 @@
+//! Tasks whose files come from git.
+
+use skyward_api::condition;
+
+use super::{world::World, *};
+use crate::task::references::Unresolved;
+
+fn of(url: &str) -> serde_json::Value {
+    json!({ "pool": "p", "command": ["true"], "source": { "git": { "url": url } } })
+}
+
+const URL: &str = "https://git.example/code";
+
+fn source(name: &str) -> SourceStatus {
+    SourceStatus {
+        digest: format!("sha256:{name}"),
+        commit: name.to_owned(),
+    }
+}
+
+fn unavailable(why: &'static str) -> StartError {
+    StartError::References(Unresolved {
+        reason: why,
+        message: "fatal: it cannot be reached".to_owned(),
+    })
+}
+
+fn scheduled(world: &World, uid: &Uid) -> String {
+    let status = world.status(uid);
+    let scheduled = condition::find(&status.conditions, condition::SCHEDULED).unwrap();
+    scheduled.message.clone()
+}
+
+#[test]
+fn the_commit_is_on_record_before_the_first_run_starts_and_every_attempt_runs_it() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.repository = Some(Ok(source("c1")));
+    let uid = world.create_with("t", of(URL));
+    world.quiet();
+    assert_eq!(world.status(&uid).source, Some(source("c1")));
+    assert_eq!((world.fetches.len(), world.writes[&uid]), (1, 1));
+    // The branch moves on, the machine is lost, and another leader comes.
+    world.repository = Some(Ok(source("c2")));
+    let place = world.active()[0].0;
+    world.lose_machine(place);
+    world.quiet();
+    world.restart();
+    world.add_machine(0);
+    world.show_views();
+    world.calm();
+    assert_eq!(world.fetches.len(), 1);
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.attempt, status.source),
+        (Some(TaskPhase::Succeeded), 2, Some(source("c1")))
+    );
+    let digest = Some(source("c1").digest);
+    assert_eq!(world.started_with, [(uid.clone(), digest.clone()), (uid, digest)]);
+}
+
+#[test]
+fn a_leader_that_dies_during_a_fetch_has_left_nothing_and_the_next_one_fetches_again() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.repository = None;
+    let uid = world.create_with("t", of(URL));
+    world.quiet();
+    assert_eq!((world.fetches.len(), world.status(&uid).source), (1, None));
+    world.restart();
+    world.repository = Some(Ok(source("c2")));
+    world.calm();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.source),
+        (Some(TaskPhase::Succeeded), Some(source("c2")))
+    );
+}
+
+#[test]
+fn a_slow_host_holds_up_only_the_tasks_that_need_it() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.repository = None;
+    let slow = world.create_with("slow", of(URL));
+    let free = world.create("free", json!("One"));
+    world.quiet();
+    assert_eq!(world.status(&free).phase, Some(TaskPhase::Running));
+    world.pass(6);
+    assert_eq!(world.status(&slow).reason, "FetchingSource");
+    assert!(scheduled(&world, &slow).contains("from git.example"));
+    // Two at a time are asked of one host, and another host is asked meanwhile.
+    let (place, run) = world.active()[0].clone();
+    world.finish(place, &run, 0);
+    world.quiet();
+    for number in 0..4 {
+        world.create_with(&format!("more-{number}"), of(&format!("{URL}/{number}")));
+    }
+    let other = world.create_with("other", of("https://other.example/code"));
+    world.quiet();
+    world.pass(2);
+    let hosts: Vec<&str> = world.fetches.iter().map(|fetch| fetch.source.host()).collect();
+    assert_eq!(hosts, ["git.example", "git.example", "other.example"]);
+    let number = world.fetches[2].number;
+    let result = Ok(source("c1"));
+    world.tell(Event::Fetched { number, result });
+    world.quiet();
+    assert_eq!(world.status(&other).phase, Some(TaskPhase::Running));
+}
+
+#[test]
+fn tasks_with_the_same_source_share_a_fetch() {
+    let mut world = World::new(4, 1);
+    world.quiet();
+    world.repository = None;
+    let uids = ["a", "b", "c"].map(|name| world.create_with(name, of(URL)));
+    world.quiet();
+    assert_eq!(world.fetches.len(), 1);
+    let number = world.fetches[0].number;
+    let result = Ok(source("c1"));
+    world.tell(Event::Fetched { number, result });
+    world.quiet();
+    for uid in uids {
+        assert_eq!(world.status(&uid).source, Some(source("c1")));
+    }
+    assert_eq!(world.fetches.len(), 1);
+}
+
+#[test]
+fn a_host_that_fails_is_asked_again_with_longer_and_longer_pauses_and_the_reason_is_told() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    for (why, most) in [("SourceUnavailable", 7), ("SourceInvalid", 2)] {
+        let before = world.fetches.len();
+        world.repository = Some(Err(unavailable(why_of(why))));
+        let uid = world.create_with(why, of(URL));
+        world.quiet();
+        world.pass(60);
+        assert_eq!(world.status(&uid).reason, why);
+        assert_eq!(scheduled(&world, &uid), "fatal: it cannot be reached");
+        let tries = world.fetches.len() - before;
+        assert!((2..=most).contains(&tries), "{tries} tries in a minute");
+        world.repository = Some(Ok(source("c1")));
+        world.calm();
+        assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+    }
+}
+
+fn why_of(name: &str) -> &'static str {
+    match name {
+        "SourceInvalid" => reason::SOURCE_INVALID,
+        _ => reason::SOURCE_UNAVAILABLE,
+    }
+}
+
+#[test]
+fn a_fetch_that_nobody_waits_for_is_given_up_and_its_late_answer_does_not_count() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    for way in ["suspended", "deleted", "off"] {
+        world.repository = None;
+        let uid = world.create_with(way, of(URL));
+        world.quiet();
+        let number = world.fetches.last().unwrap().number;
+        match way {
+            "suspended" => world.edit(&uid, |task| task.spec.suspend = Some(true)),
+            "deleted" => world.delete(&uid),
+            _ => {
+                world.pool.as_mut().unwrap().why_suspended = Some("it was turned off");
+                world.show_views();
+            }
+        }
+        world.quiet();
+        world.pass(2);
+        assert_eq!(world.cancelled.pop(), Some(FetchKey::Number(number)), "{way}");
+        let result = Ok(source("late"));
+        world.tell(Event::Fetched { number, result });
+        world.quiet();
+        assert_eq!(world.status(&uid).source, None, "{way}");
+        world.repository = Some(Ok(source("c1")));
+        if way == "suspended" {
+            world.edit(&uid, |task| task.spec.suspend = Some(false));
+            world.calm();
+            assert_eq!(world.status(&uid).source, Some(source("c1")));
+        }
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_files_that_are_on_their_way() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create_with("t", of(URL));
+    // Until its run is about to start.
+    for _ in 0..100 {
+        if world
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Start(_)))
+        {
+            break;
+        }
+        if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
+            world.tell(event);
+        } else {
+            let effect = world.effects.remove(0);
+            world.carry_out(effect, false, false);
+        }
+    }
+    let run = RunId::new(&uid, 1, 0);
+    world.edit(&uid, |task| task.spec.suspend = Some(true));
+    while let Some(event) = world.watch.pop_front() {
+        world.tell(event);
+    }
+    let cancels = |effect: &Effect| matches!(effect, Effect::CancelFetch(FetchKey::Run(id)) if *id == run);
+    assert!(world.effects.iter().any(cancels), "{:?}", world.effects);
+}
