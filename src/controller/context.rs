@@ -24,6 +24,7 @@ use crate::{
     panics::Panics,
     references::References,
     restore::{Holds, seal::Seal},
+    uploads::Uploads,
 };
 
 /// Makes the client of an account from its Provider object (given by `main.rs`, the
@@ -94,6 +95,8 @@ pub struct Context {
     pub offers: Arc<Offers>,
     /// Reads Secrets and ConfigMaps that Tasks and Pools name.
     pub references: Arc<References>,
+    /// Takes bundles into the result store.
+    pub(crate) uploads: Arc<Uploads>,
     /// Offers that were refused lately.
     pub unavailable: Arc<UnavailableCache>,
     /// Architectures for whose machines there is an agent.

@@ -9,7 +9,7 @@
 //! - [`pool`]: records and deletes the Machines of Pools; begin reading at `planner/pool/plan.rs`.
 //! - [`machine`]: orders, connects and ends machines.
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
-//! - [`logs`]: serves logs and results to the aggregated API.
+//! - `uploads`: takes bundles into the result store; [`logs`]: serves logs and results to the aggregated API.
 
 mod access;
 pub mod accounts;
@@ -39,3 +39,4 @@ pub mod references;
 pub mod restore;
 pub mod runtime;
 pub mod task;
+mod uploads;

@@ -49,6 +49,7 @@ use crate::{
     restore::{self, Holds},
     runtime::{served::wait_for_crds, watches::watch_all},
     task,
+    uploads::{UidOf, Uploads},
 };
 
 /// Makes the connections to machines: from the agent's executables, what reaches Pods through the API
@@ -187,6 +188,14 @@ async fn lead(parts: Parts, health: Arc<Health>, serves_logs: bool) -> Result<()
     }
 }
 
+/// UIDs of the namespaces that are served.
+fn uid_of(config: Arc<Config>, caches: Caches) -> UidOf {
+    Arc::new(move |namespace| {
+        let is_served = config.serves(namespace);
+        is_served.then(|| caches.namespace_uid(namespace)).flatten()
+    })
+}
+
 /// Everything that happens while this process leads.
 async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: bool) -> Result<(), Error> {
     let (client, metrics) = (&parts.client, &parts.metrics);
@@ -214,6 +223,8 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: boo
     let panics = Arc::new(Panics::new(metrics.clone(), events.clone(), ending.clone()));
     let (caches, mut watches) = watch_all(client, &broadcast, &fleet, &offers, metrics, &panics);
     let references = Arc::new(References::new(client.clone(), parts.store.clone()));
+    let uid_of = uid_of(parts.config.clone(), caches.clone());
+    let uploads = Arc::new(Uploads::new(parts.store.clone(), uid_of, metrics.clone()));
     let context = Context {
         client: parts.client,
         config: parts.config,
@@ -241,6 +252,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: boo
         resolved: Arc::default(),
         offers,
         references,
+        uploads,
         unavailable: Arc::default(),
         architectures,
         health: health.clone(),

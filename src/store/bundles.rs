@@ -335,6 +335,22 @@ impl Store {
         Ok(dropped)
     }
 
+    /// Deletes an upload, unless it is the bundle.
+    pub async fn drop_upload(self: &Arc<Self>, id: &BundleId, upload: &str) -> Result<(), Error> {
+        let folder = id.object(checked(upload)?);
+        let id = id.clone();
+        self.alone_with(&self.bundle_writers, &id.lock(), |store| async move {
+            if store.kept(&id).await?.as_ref() == Some(&folder) {
+                return Ok(());
+            }
+            let listed = store.listed(&id).await?;
+            store
+                .free_all(&id, listed.objects, |path| path.prefix_matches(&folder))
+                .await
+        })
+        .await
+    }
+
     /// Marks a bundle that no Task names: from now on it is found no more, until [`Store::keep_bundle`].
     pub async fn mark_bundle(self: &Arc<Self>, id: &BundleId) -> Result<(), Error> {
         let id = id.clone();

@@ -68,6 +68,7 @@ const CONTROLLER: Rooms = &[
     ("metrics", &["caches", "hints", "accounts"]),
     ("deadline", &[]),
     ("references", &["deadline"]),
+    ("uploads", &["metrics"]),
     ("api", &["deadline", "metrics"]),
     ("events", &["base", "metrics"]),
     ("panics", &["base", "metrics", "events"]),
@@ -83,6 +84,7 @@ const CONTROLLER: Rooms = &[
             "base",
             "config",
             "references",
+            "uploads",
             "caches",
             "hints",
             "restore",
@@ -150,9 +152,17 @@ const CONTROLLER: Rooms = &[
     ),
     (
         "task",
-        &["base", "deadline", "guard", "references", "metrics", "context"],
+        &[
+            "base",
+            "deadline",
+            "guard",
+            "references",
+            "uploads",
+            "metrics",
+            "context",
+        ],
     ),
-    ("logs", &["certificates", "hints", "metrics", "context"]),
+    ("logs", &["certificates", "hints", "uploads", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
 ];

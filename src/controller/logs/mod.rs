@@ -48,8 +48,8 @@ use crate::{
     logs::{
         bootstraps::{Bootstraps, Known},
         source::{JUST_BEGUN, LiveMachines, Machines, Source, Whereabouts},
-        uploads::{UidOf, Uploads},
     },
+    uploads::Uploads,
 };
 
 /// Most logs and results read at once.
@@ -137,17 +137,8 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         }
     };
     tracing::info!(%address, "logs and results are served to the aggregated API");
-    let (caches, config) = (context.caches.clone(), context.config.clone());
-    let uid_of: UidOf = Arc::new(move |namespace| {
-        let is_served = config.serves(namespace);
-        is_served.then(|| caches.namespace_uid(namespace)).flatten()
-    });
     let shared = Shared {
-        uploads: Arc::new(Uploads::new(
-            context.store.clone(),
-            uid_of,
-            context.metrics.clone(),
-        )),
+        uploads: context.uploads.clone(),
         machines: Arc::new(LiveMachines {
             live: context.live.clone(),
             sessions: context.sessions.clone(),

@@ -368,7 +368,7 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
     let live = Arc::new(Live::default());
     let fleet = Arc::new(LiveMachine(live.clone(), world.machine.clone()));
     let shared = Shared {
-        uploads: Arc::new(uploads::tests::uploads(&world.store)),
+        uploads: Arc::new(crate::uploads::tests::uploads(&world.store)),
         machines: fleet,
         bootstraps: Arc::new(bootstraps::tests::OnePool),
         live: live.clone(),
@@ -470,7 +470,7 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
     let known = Arc::new(Live::default());
     known.listed([]);
     let shared = Shared {
-        uploads: Arc::new(uploads::tests::uploads(&world.store)),
+        uploads: Arc::new(crate::uploads::tests::uploads(&world.store)),
         machines: Arc::new(world.machine.clone()),
         bootstraps: Arc::new(bootstraps::tests::OnePool),
         live: known,
@@ -572,7 +572,7 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
 
 async fn bundles_come_in_parts(leader: &data::Leader) {
     use skyward_subresources::uploads::{State, Upload, UploadError, Uploads as _};
-    let bundle = uploads::tests::bundle(200_000);
+    let bundle = crate::uploads::tests::bundle(200_000);
     let size = bundle.bytes.len() as u64;
     let upload = Upload {
         namespace: "n".into(),

@@ -47,6 +47,7 @@ use crate::{
     leadership::{lease, step_down::StepDown},
     references::References,
     restore::seal::Seal,
+    uploads::Uploads,
 };
 
 const BAD: &str = "bad";
@@ -333,6 +334,7 @@ impl Installation {
         let (changed_tx, _) = mpsc::channel(1);
         let store = Arc::new(skyward_store::Store::local(folder.path()).unwrap().unmeasured());
         let references = Arc::new(References::new(client.clone(), store.clone()));
+        let uploads = Arc::new(Uploads::new(store.clone(), Arc::new(|_| None), metrics.clone()));
         let context = Context {
             client,
             config: Arc::new(lease::tests::config("skyward-system")),
@@ -366,6 +368,7 @@ impl Installation {
             session_wakeups: WorkQueue::new(),
             step_down: StepDown::default(),
             references,
+            uploads,
             resolved: Arc::default(),
             offers: Arc::default(),
             unavailable: Arc::default(),

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use skyward_api::{condition::reason, task::Source};
+use skyward_api::{
+    condition::reason,
+    task::{BundleSource, Source},
+};
 use skyward_planner::{
     base::key::Key,
     task::{
@@ -12,11 +15,7 @@ use skyward_planner::{
 };
 use skyward_remote::{Agent, agent::BundleBytes as _, turns::Turns};
 
-use crate::{
-    context::Context,
-    references::Place,
-    task::git::{BundleStore, Fetcher},
-};
+use crate::{context::Context, references::Place, task::git::Fetcher};
 
 /// Machines that are sent files at once, over all Pools and in one namespace: each holds one part, and of
 /// a selection of an upload its manifest.
@@ -31,7 +30,6 @@ pub(crate) fn turns() -> Arc<Turns> {
 pub(crate) struct Deliverer<'a> {
     pub(crate) turns: &'a Arc<Turns>,
     pub(crate) context: &'a Context,
-    pub(crate) bundles: &'a dyn BundleStore,
     pub(crate) pool: &'a Key,
     pub(crate) agent: &'a Agent,
 }
@@ -39,27 +37,36 @@ pub(crate) struct Deliverer<'a> {
 impl Deliverer<'_> {
     /// The machine has the files of the order when this succeeds. Most machines have them from an earlier run.
     pub(crate) async fn deliver(&self, order: &StartOrder, source: &Source) -> Result<(), StartError> {
-        let Self {
-            turns,
-            context,
-            bundles,
-            pool,
-            agent,
-        } = self;
+        let agent = self.agent;
         let digest = agrees(order, agent.takes_bundles()).map_err(StartError::References)?;
         if agent.has_bundle(digest).await.map_err(StartError::Agent)? {
             return Ok(());
         }
-        if let Some(git) = &source.git {
-            let fetcher = Fetcher {
-                context,
-                store: *bundles,
-                namespace: &pool.namespace,
-                machine: &order.machine,
-                agent,
-            };
-            return fetcher.again(git, digest, &order.commit).await;
+        if source.git.is_none() {
+            return self.send(source, digest).await;
         }
+        match self.send(&stored(digest), digest).await {
+            // It is not in the store, or that cannot be read: the machine fetches it.
+            Err(StartError::References(_)) => {}
+            sent => return sent,
+        }
+        let fetcher = Fetcher {
+            context: self.context,
+            namespace: &self.pool.namespace,
+            machine: &order.machine,
+            agent,
+        };
+        fetcher.again(source, digest, &order.commit).await
+    }
+
+    /// Sends the files of a source that the controller reads.
+    async fn send(&self, source: &Source, digest: &str) -> Result<(), StartError> {
+        let Self {
+            turns,
+            context,
+            pool,
+            agent,
+        } = self;
         let _turn = turns.wait(&pool.namespace, &pool.name).await;
         let uid = context.caches.namespace_uid(&pool.namespace);
         let place = Place {
@@ -73,6 +80,16 @@ impl Deliverer<'_> {
         put.map_err(StartError::Agent)?;
         context.metrics.source_sent(bundle.bytes());
         Ok(())
+    }
+}
+
+/// What a machine fetched, as the store has it: only the selected files.
+fn stored(digest: &str) -> Source {
+    Source {
+        bundle: Some(BundleSource {
+            digest: digest.to_owned(),
+        }),
+        ..Source::default()
     }
 }
 

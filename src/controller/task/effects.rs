@@ -51,7 +51,7 @@ use crate::{
         collect::{self, AnyReader},
         delivery::{self, Deliverer},
         environment,
-        git::{self, Bundles, Fetcher},
+        git::{self, Fetcher},
         housekeeping::Expiry,
         progress,
         reclaim::Reclaim,
@@ -85,7 +85,6 @@ pub(crate) struct EffectRunner {
     copies: Arc<Turns>,
     deliveries: Arc<Turns>,
     fetches: git::UnderWay,
-    bundles: Bundles,
     progress: progress::Pace,
 }
 
@@ -100,7 +99,6 @@ impl EffectRunner {
             copies: Turns::new(COPIES, EACH),
             deliveries: delivery::turns(),
             fetches: git::UnderWay::default(),
-            bundles: Arc::new(git::Nowhere),
             progress: progress::Pace::default(),
         })
     }
@@ -148,9 +146,12 @@ impl EffectRunner {
                 .step_down
                 .doubt(format!("the agent of Machine \"{}/{machine}\"", pool.namespace)),
             Effect::Fetch(order) => {
-                // From now on it can be cancelled.
-                drop(self.fetches.begin(pool, FetchKey::Number(order.number)));
+                self.fetches.begin(pool, FetchKey::Number(order.number));
                 return Some(Effect::Fetch(order));
+            }
+            Effect::Start(order) => {
+                self.fetches.begin(pool, FetchKey::Run(order.run.clone()));
+                return Some(Effect::Start(order));
             }
             other => return Some(other),
         }
@@ -344,25 +345,20 @@ impl EffectRunner {
     }
 
     async fn fetch(&self, pool: &Key, order: &FetchOrder) -> Result<SourceStatus, StartError> {
-        let key = FetchKey::Number(order.number);
-        // Without it the fetch was cancelled before it began.
-        let Some(token) = self.fetches.token(pool, &key) else {
-            return Err(StartError::NotNow("the fetch was given up".to_owned()));
-        };
+        let begun = self.fetches.begun(pool, FetchKey::Number(order.number))?;
         let work = async {
             let agent = self
                 .agent_on(pool, &order.machine, order.connection)
                 .map_err(StartError::Agent)?;
             let fetcher = Fetcher {
                 context: &self.context,
-                store: &*self.bundles,
                 namespace: &pool.namespace,
                 machine: &order.machine,
                 agent: &agent,
             };
             fetcher.first(&order.source).await
         };
-        self.fetches.until_cancelled(pool, key, token, work).await
+        begun.unless_cancelled(work).await
     }
 
     async fn read(&self, pool: &Key, name: &str) -> Result<Option<Arc<Task>>, String> {
@@ -445,6 +441,7 @@ impl EffectRunner {
     }
 
     async fn start(&self, pool: &Key, order: &StartOrder) -> Result<Told<RunState>, StartError> {
+        let begun = self.fetches.begun(pool, FetchKey::Run(order.run.clone()))?;
         let task = match &order.task {
             Some(task) => task.clone(),
             None => self
@@ -475,14 +472,10 @@ impl EffectRunner {
             let deliverer = Deliverer {
                 turns: &self.deliveries,
                 context: &self.context,
-                bundles: &*self.bundles,
                 pool,
                 agent: &agent,
             };
-            let fetch = FetchKey::Run(order.run.clone());
-            let token = self.fetches.begin(pool, fetch.clone());
-            let delivery = deliverer.deliver(order, source);
-            self.fetches.until_cancelled(pool, fetch, token, delivery).await?;
+            begun.unless_cancelled(deliverer.deliver(order, source)).await?;
         }
         let state = agent.start(spec).await.map_err(StartError::Agent)?;
         Ok(told::state(answered(&agent.account(), state)))

@@ -1,17 +1,21 @@
 //! Has a machine fetch the files of a Task from git, and keeps them for the other machines.
 //!
 //! The controller itself never speaks to a git host: it would reach what a tenant may not. It reads the Secret,
-//! sends it to the machine for this one fetch, and records what came of it.
+//! sends it to the machine for this one fetch, and records what came of it. The files become a bundle of the
+//! namespace in the result store, as an upload; without room for them there each machine fetches the commit.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
-use async_trait::async_trait;
+use axum::{body::Body, http::StatusCode};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 use skyward_api::{
     condition::reason,
-    task::{GitSource, SourceStatus},
+    task::{GitSource, Source, SourceStatus},
 };
-use skyward_bundle::LIMITS;
+use skyward_bundle::{Digest, LIMITS};
 use skyward_planner::{
     base::key::Key,
     task::{
@@ -22,104 +26,82 @@ use skyward_planner::{
 };
 use skyward_remote::{
     Agent, AgentError,
-    agent::AgentStream,
     protocol::{Chunk, FetchGitReply, FetchGitRequest, GitCredential, fetch_git_reply::Fault},
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
+use crate::{
+    context::Context,
+    uploads::{Failure, Part},
+};
 
-/// Where bundles lie that a machine made, for the other machines of their namespace.
-#[async_trait]
-pub(crate) trait BundleStore: Send + Sync {
-    /// Takes a bundle, piece by piece and in order; its digest is computed from the pieces.
-    async fn keep(
-        &self,
-        namespace: &str,
-        digest: &str,
-        bytes: u64,
-        pieces: AgentStream<Chunk>,
-    ) -> Result<(), StartError>;
-
-    /// Brings a bundle to a machine; `false`: it is not here.
-    async fn bring(&self, namespace: &str, digest: &str, agent: &Agent) -> Result<bool, StartError>;
-}
-
-/// A store that keeps nothing: each machine fetches for itself, by the commit that is on record.
-pub(crate) struct Nowhere;
-
-#[async_trait]
-impl BundleStore for Nowhere {
-    async fn keep(&self, _: &str, _: &str, _: u64, _: AgentStream<Chunk>) -> Result<(), StartError> {
-        Ok(())
-    }
-
-    async fn bring(&self, _: &str, _: &str, _: &Agent) -> Result<bool, StartError> {
-        Ok(false)
-    }
-}
-
-/// The fetches under way, by which a dispatcher ends them.
+/// The fetches and starts under way, by which a dispatcher ends them.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay(Mutex<HashMap<(Key, FetchKey), CancellationToken>>);
+pub(crate) struct UnderWay(Mutex<HashMap<(Key, FetchKey), Arc<CancellationToken>>>);
 
 impl UnderWay {
-    /// A fetch is about to begin.
-    pub(crate) fn begin(&self, pool: &Key, fetch: FetchKey) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.0.lock().insert((pool.clone(), fetch), token.clone());
-        token
+    /// From now on it can be cancelled.
+    pub(crate) fn begin(&self, pool: &Key, fetch: FetchKey) {
+        self.0.lock().insert((pool.clone(), fetch), Arc::default());
     }
 
-    /// By which a fetch that has begun is ended.
-    pub(crate) fn token(&self, pool: &Key, fetch: &FetchKey) -> Option<CancellationToken> {
-        self.0.lock().get(&(pool.clone(), fetch.clone())).cloned()
+    /// What has begun; the error says that it was cancelled already.
+    pub(crate) fn begun(&self, pool: &Key, fetch: FetchKey) -> Result<Begun<'_>, StartError> {
+        let key = (pool.clone(), fetch);
+        let token = self.0.lock().get(&key).cloned().ok_or_else(given_up)?;
+        Ok(Begun {
+            under_way: self,
+            key,
+            token,
+        })
     }
 
-    /// The fetch ends now, if it is under way.
+    /// It ends now, if it is under way.
     pub(crate) fn cancel(&self, pool: &Key, fetch: FetchKey) {
         if let Some(token) = self.0.lock().remove(&(pool.clone(), fetch)) {
             token.cancel();
         }
     }
+}
 
+fn given_up() -> StartError {
+    StartError::NotNow("the fetch was given up: nobody waits for it".to_owned())
+}
+
+/// A fetch or start that has begun. It is forgotten with this, also where its future is dropped.
+pub(crate) struct Begun<'a> {
+    under_way: &'a UnderWay,
+    key: (Key, FetchKey),
+    token: Arc<CancellationToken>,
+}
+
+impl Begun<'_> {
     /// Does `work` unless it is cancelled.
-    pub(crate) async fn until_cancelled<T>(
+    pub(crate) async fn unless_cancelled<T>(
         &self,
-        pool: &Key,
-        fetch: FetchKey,
-        token: CancellationToken,
         work: impl Future<Output = Result<T, StartError>>,
     ) -> Result<T, StartError> {
-        let _ends = Ends {
-            under_way: self,
-            key: (pool.clone(), fetch),
-        };
-        let done = token.run_until_cancelled(work).await;
-        done.unwrap_or_else(|| {
-            Err(StartError::NotNow(
-                "the fetch was given up: nobody waits for it".to_owned(),
-            ))
-        })
+        let done = self.token.run_until_cancelled(work).await;
+        done.unwrap_or_else(|| Err(given_up()))
     }
 }
 
-/// Forgets a fetch, also one whose future is dropped.
-struct Ends<'a> {
-    under_way: &'a UnderWay,
-    key: (Key, FetchKey),
-}
-
-impl Drop for Ends<'_> {
+impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.under_way.0.lock().remove(&self.key);
+        let mut under_way = self.under_way.0.lock();
+        // Over another connection the same run may have begun again.
+        if under_way
+            .get(&self.key)
+            .is_some_and(|token| Arc::ptr_eq(token, &self.token))
+        {
+            under_way.remove(&self.key);
+        }
     }
 }
 
 /// All that a fetch needs besides its source.
 pub(crate) struct Fetcher<'a> {
     pub(crate) context: &'a Context,
-    pub(crate) store: &'a dyn BundleStore,
     pub(crate) namespace: &'a str,
     /// Name of the machine.
     pub(crate) machine: &'a str,
@@ -128,26 +110,21 @@ pub(crate) struct Fetcher<'a> {
 
 impl Fetcher<'_> {
     /// Fetches what the source names now, and keeps it for other machines.
-    pub(crate) async fn first(&self, source: &GitSource) -> Result<SourceStatus, StartError> {
+    pub(crate) async fn first(&self, source: &Source) -> Result<SourceStatus, StartError> {
         let (found, bytes) = self.fetch(source, "").await?;
-        let pieces = self.agent.read_bundle(&found.digest, 0).await;
-        let pieces = pieces.map_err(StartError::Agent)?;
-        self.store
-            .keep(self.namespace, &found.digest, bytes, pieces)
-            .await?;
+        self.keep(&found.digest, bytes)
+            .await
+            .map_err(StartError::References)?;
         Ok(found)
     }
 
-    /// Brings the files that are on record to the machine, which has not got them.
+    /// Fetches the files that are on record to the machine, which has not got them.
     pub(crate) async fn again(
         &self,
-        source: &GitSource,
+        source: &Source,
         digest: &str,
         commit: &str,
     ) -> Result<(), StartError> {
-        if self.store.bring(self.namespace, digest, self.agent).await? {
-            return Ok(());
-        }
         if commit.is_empty() {
             return Err(StartError::References(Unresolved {
                 reason: reason::SOURCE_REFUSED,
@@ -158,7 +135,28 @@ impl Fetcher<'_> {
         same(&found.digest, digest, self.machine).map_err(StartError::References)
     }
 
-    async fn fetch(&self, source: &GitSource, commit: &str) -> Result<(SourceStatus, u64), StartError> {
+    /// Puts the bundle into the result store.
+    async fn keep(&self, digest: &str, size: u64) -> Result<(), Unresolved> {
+        let named: Digest = digest.parse()?;
+        let upload = upload_of(self.machine);
+        let whole = Part {
+            namespace: self.namespace,
+            digest: named,
+            upload: &upload,
+            offset: 0,
+            size,
+        };
+        let kept = self.context.uploads.keep(whole, |offset| {
+            let (agent, digest) = (self.agent.clone(), digest.to_owned());
+            // The machine is not asked before there is a turn for it.
+            let chunks = stream::once(async move { agent.read_bundle(&digest, offset).await });
+            Body::from_stream(joined(chunks.try_flatten(), offset))
+        });
+        kept.await
+            .or_else(|failure| without_store(failure, self.machine))
+    }
+
+    async fn fetch(&self, source: &Source, commit: &str) -> Result<(SourceStatus, u64), StartError> {
         let fetched = self.ask(source, commit).await;
         self.context.metrics.source_fetched(match &fetched {
             Ok(_) => "Fetched",
@@ -168,7 +166,11 @@ impl Fetcher<'_> {
         fetched
     }
 
-    async fn ask(&self, source: &GitSource, commit: &str) -> Result<(SourceStatus, u64), StartError> {
+    async fn ask(&self, source: &Source, commit: &str) -> Result<(SourceStatus, u64), StartError> {
+        let Some(git) = &source.git else {
+            let why = "spec.source names no git repository; create another Task";
+            return Err(StartError::References(why.into()));
+        };
         if !self.agent.fetches_git() {
             return Err(StartError::References(Unresolved {
                 reason: reason::AGENT_OUTDATED,
@@ -178,19 +180,10 @@ impl Fetcher<'_> {
                 ),
             }));
         }
-        let credential = self.credential(source).await.map_err(StartError::References)?;
-        let asked = request(source, commit, credential.as_ref());
-        let reply = self.agent.fetch_git(asked).await.map_err(|error| {
-            // The machine has seen the credential.
-            StartError::Agent(match (error, &credential) {
-                (AgentError::Refused(why), Some(credential)) => AgentError::Refused(credential.masked(&why)),
-                (AgentError::Busy(why), Some(credential)) => AgentError::Busy(credential.masked(&why)),
-                (AgentError::Disconnected(why), Some(credential)) => {
-                    AgentError::Disconnected(credential.masked(&why))
-                }
-                (error, _) => error,
-            })
-        })?;
+        let credential = self.credential(git).await.map_err(StartError::References)?;
+        let asked = request(source, git, commit, credential.as_ref());
+        let reply = self.agent.fetch_git(asked).await;
+        let reply = reply.map_err(|error| not_fetched(error, self.machine, credential.as_ref()))?;
         judged(reply, self.machine, credential.as_ref()).map_err(StartError::References)
     }
 
@@ -211,13 +204,68 @@ impl Fetcher<'_> {
     }
 }
 
-fn request(source: &GitSource, commit: &str, credential: Option<&Credential>) -> FetchGitRequest {
+/// The upload of a machine: none of a user has such a name.
+fn upload_of(machine: &str) -> String {
+    let hash: [u8; 32] = Sha256::digest(machine).into();
+    let hex: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("git-{hex}")
+}
+
+/// The bytes of the chunks, from an offset on, as long as each begins where the one before ends.
+fn joined(
+    chunks: impl Stream<Item = Result<Chunk, AgentError>>,
+    offset: u64,
+) -> impl Stream<Item = io::Result<Bytes>> {
+    let mut end = offset;
+    chunks.map(move |chunk| {
+        let Chunk { offset, data } = chunk.map_err(io::Error::other)?;
+        if offset != end {
+            return Err(io::Error::other("bytes of the bundle are missing"));
+        }
+        end += data.len() as u64;
+        Ok(data)
+    })
+}
+
+/// What it means that a bundle is not in the store: nothing, unless the machine gave out other files than it named.
+fn without_store((code, why): Failure, machine: &str) -> Result<(), Unresolved> {
+    if code == StatusCode::UNPROCESSABLE_ENTITY {
+        let why = "the files that it gives out are not those that it named";
+        return Err(fault(false, machine, why));
+    }
+    tracing::info!(machine, %why, "files from git are not kept in the result store: each machine fetches them");
+    Ok(())
+}
+
+/// Why there is no reply of the machine, which has seen the credential.
+fn not_fetched(error: AgentError, machine: &str, credential: Option<&Credential>) -> StartError {
+    let masked = |why: &str| credential.map_or_else(|| why.to_owned(), |credential| credential.masked(why));
+    match error {
+        // The run must not fail for it: a Secret can be changed, a machine replaced.
+        AgentError::Refused(_) | AgentError::NotFound => {
+            let why = format!("its agent does not fetch source.git: {}", masked(&error.to_string()));
+            StartError::References(fault(true, machine, &why))
+        }
+        AgentError::Busy(why) => StartError::Agent(AgentError::Busy(masked(&why))),
+        AgentError::Disconnected(why) => StartError::Agent(AgentError::Disconnected(masked(&why))),
+        error => StartError::Agent(error),
+    }
+}
+
+fn request(
+    source: &Source,
+    git: &GitSource,
+    commit: &str,
+    credential: Option<&Credential>,
+) -> FetchGitRequest {
     FetchGitRequest {
-        url: source.url.clone(),
-        reference: source.reference().to_owned(),
+        url: git.url.clone(),
+        reference: git.reference().to_owned(),
         commit: commit.to_owned(),
-        path: source.path.clone().unwrap_or_default(),
-        known_hosts: source.known_hosts.clone().unwrap_or_default(),
+        path: git.path.clone().unwrap_or_default(),
+        include: source.include.clone(),
+        exclude: source.exclude.clone(),
+        known_hosts: git.known_hosts.clone().unwrap_or_default(),
         credential: credential.map(|credential| GitCredential {
             host: credential.host.clone(),
             username: credential.username.clone(),
@@ -261,11 +309,10 @@ fn same(found: &str, recorded: &str, machine: &str) -> Result<(), Unresolved> {
     Err(fault(true, machine, &why))
 }
 
-/// A store that can be shared.
-pub(crate) type Bundles = Arc<dyn BundleStore>;
-
 #[cfg(test)]
 mod tests {
+    use skyward_planner::task::model::RunId;
+
     use super::*;
 
     fn reply(fault: Fault, message: &str) -> FetchGitReply {
@@ -326,28 +373,39 @@ mod tests {
         let under_way = UnderWay::default();
         let pool = Key::new("n", "p");
         let key = FetchKey::Number(1);
-        let token = under_way.begin(&pool, key.clone());
-        let work =
-            under_way.until_cancelled(&pool, key.clone(), token, std::future::pending::<Result<(), _>>());
+        under_way.begin(&pool, key.clone());
+        let begun = under_way.begun(&pool, key.clone()).ok().unwrap();
+        let work = begun.unless_cancelled(std::future::pending::<Result<(), _>>());
         let (ended, ()) = tokio::join!(work, async { under_way.cancel(&pool, key.clone()) });
         assert!(matches!(ended, Err(StartError::NotNow(_))));
-        assert!(under_way.0.lock().is_empty());
-        // Another Pool's fetch of the same number goes on.
-        let token = under_way.begin(&pool, key.clone());
+        // One that was cancelled before it began.
+        let other = FetchKey::Run(RunId::new(&"t".into(), 1, 0));
+        under_way.begin(&pool, other.clone());
+        under_way.cancel(&pool, other.clone());
+        assert!(matches!(under_way.begun(&pool, other), Err(StartError::NotNow(_))));
+        // Another Pool's fetch of the same number goes on, and one that began again stays.
+        under_way.begin(&pool, key.clone());
         under_way.cancel(&Key::new("n", "other"), key.clone());
-        let work = under_way.until_cancelled(&pool, key, token, async { Ok(7) });
-        assert_eq!(work.await, Ok(7));
+        drop(begun);
+        let begun = under_way.begun(&pool, key).ok().unwrap();
+        assert_eq!(begun.unless_cancelled(async { Ok(7) }).await, Ok(7));
+        drop(begun);
         assert!(under_way.0.lock().is_empty());
     }
 
     #[test]
-    fn a_request_names_the_source_and_the_commit_on_record() {
-        let source = GitSource {
+    fn a_request_names_the_source_its_selection_and_the_commit_on_record() {
+        let git = GitSource {
             url: "https://git.example/a".into(),
             path: Some("exp".into()),
             ..GitSource::default()
         };
-        let asked = request(&source, "abc", None);
+        let source = Source {
+            include: vec!["*.py".into()],
+            exclude: vec!["data/".into()],
+            ..Source::default()
+        };
+        let asked = request(&source, &git, "abc", None);
         assert_eq!(
             (
                 asked.reference.as_str(),
@@ -356,6 +414,82 @@ mod tests {
             ),
             ("HEAD", "abc", "exp")
         );
+        assert_eq!((asked.include, asked.exclude), (source.include, source.exclude));
         assert!(asked.credential.is_none());
+    }
+
+    #[test]
+    fn a_machine_that_does_not_fetch_fails_no_run_and_shows_no_credential() {
+        let credential = Credential {
+            password: "canary".into(),
+            ..Credential::default()
+        };
+        let with = |error| not_fetched(error, "p-0", Some(&credential));
+        for error in [AgentError::Refused("no canary".into()), AgentError::NotFound] {
+            let StartError::References(error) = with(error) else {
+                panic!("the run would fail");
+            };
+            assert_eq!(error.reason, reason::SOURCE_INVALID);
+            assert!(!error.message.contains("canary"), "{}", error.message);
+        }
+        for (error, masked) in [
+            (
+                AgentError::Busy("canary".into()),
+                AgentError::Busy("***".into()),
+            ),
+            (
+                AgentError::Disconnected("canary".into()),
+                AgentError::Disconnected("***".into()),
+            ),
+            (AgentError::StaleEpoch, AgentError::StaleEpoch),
+        ] {
+            assert_eq!(with(error), StartError::Agent(masked));
+        }
+    }
+
+    #[test]
+    fn only_a_machine_that_gives_out_other_files_is_not_believed_where_nothing_is_stored() {
+        let of = |code: StatusCode| without_store((code, "why".into()), "p-0");
+        for code in [
+            StatusCode::INSUFFICIENT_STORAGE,
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::NOT_FOUND,
+            StatusCode::INTERNAL_SERVER_ERROR,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::GATEWAY_TIMEOUT,
+        ] {
+            assert_eq!(of(code), Ok(()));
+        }
+        let error = of(StatusCode::UNPROCESSABLE_ENTITY).unwrap_err();
+        assert_eq!(error.reason, reason::SOURCE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn chunks_that_do_not_join_end_the_bytes() {
+        let chunk = |offset, data: &'static [u8]| {
+            Ok(Chunk {
+                offset,
+                data: Bytes::from_static(data),
+            })
+        };
+        let lost = || Err(AgentError::Disconnected("lost".into()));
+        for (chunks, expected) in [
+            (vec![chunk(3, b"ab"), chunk(5, b"c")], &[true, true][..]),
+            (vec![chunk(0, b"ab")], &[false]),
+            (vec![chunk(3, b"ab"), chunk(6, b"c")], &[true, false]),
+            (vec![chunk(3, b"ab"), lost()], &[true, false]),
+        ] {
+            let bytes: Vec<_> = joined(stream::iter(chunks), 3).collect().await;
+            let good: Vec<bool> = bytes.iter().map(Result::is_ok).collect();
+            assert_eq!(good, expected);
+        }
+    }
+
+    #[test]
+    fn an_upload_of_a_machine_is_none_of_a_user_and_of_no_other_machine() {
+        let names = ["p-0", "p-1", "a.b-0", "a-b-0"].map(upload_of);
+        let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len());
+        assert!(names.iter().all(|name| name.starts_with("git-") && name.len() == 36));
     }
 }

@@ -160,6 +160,20 @@ async fn what_nobody_went_on_with_is_dropped_and_what_is_whole_stays() {
 }
 
 #[tokio::test]
+async fn an_upload_that_is_given_up_leaves_no_other_one_shorter() {
+    let (_folder, store) = store();
+    put(&store, "git", 0, &BYTES[..9]).await.unwrap();
+    put(&store, "ana", 0, &BYTES[..5]).await.unwrap();
+    store.drop_upload(&id(), "git").await.unwrap();
+    assert_eq!(store.upload_end(&id(), "git").await.unwrap(), 0);
+    assert_eq!(put(&store, "ana", 5, &BYTES[5..]).await.unwrap(), 21);
+    assert_eq!(seal(&store, "ana").await, Sealed::Whole);
+    store.drop_upload(&id(), "ana").await.unwrap();
+    assert_eq!(read(&store, 0..21).await.unwrap(), BYTES, "it is the bundle");
+    assert!(store.drop_upload(&id(), "../ana").await.is_err());
+}
+
+#[tokio::test]
 async fn a_bundle_that_is_marked_is_not_found_until_it_is_kept_or_uploaded_again() {
     let (_folder, store) = store();
     whole(&store).await;
