@@ -156,7 +156,11 @@ impl Uploads {
 
     /// Stores a whole bundle that `read` gives from an offset on, unless it is there. What cannot be stored as a whole is
     /// deleted: it would take the room of the namespace for a day.
-    pub(crate) async fn keep(&self, whole: Part<'_>, read: impl FnOnce(u64) -> Body + Send) -> Result<(), Failure> {
+    pub(crate) async fn keep(
+        &self,
+        whole: Part<'_>,
+        read: impl FnOnce(u64) -> Body + Send,
+    ) -> Result<(), Failure> {
         let Part {
             namespace,
             digest,
@@ -472,9 +476,12 @@ pub(crate) mod tests {
         let id = uploads.id("n", digest).unwrap();
         let pieces = |bytes: &[u8], offset: u64| -> Vec<io::Result<Bytes>> {
             let rest = &bytes[offset as usize..];
-            rest.chunks(100_000).map(|piece| Ok(piece.to_vec().into())).collect()
+            rest.chunks(100_000)
+                .map(|piece| Ok(piece.to_vec().into()))
+                .collect()
         };
-        let body = |bytes: &[u8], offset: u64| Body::from_stream(futures::stream::iter(pieces(bytes, offset)));
+        let body =
+            |bytes: &[u8], offset: u64| Body::from_stream(futures::stream::iter(pieces(bytes, offset)));
         let mut forged = bytes.clone();
         *forged.last_mut().unwrap() ^= 1;
         let longer = [&bytes[..], b"x"].concat();

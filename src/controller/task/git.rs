@@ -119,12 +119,7 @@ impl Fetcher<'_> {
     }
 
     /// Fetches the files that are on record to the machine, which has not got them.
-    pub(crate) async fn again(
-        &self,
-        source: &Source,
-        digest: &str,
-        commit: &str,
-    ) -> Result<(), StartError> {
+    pub(crate) async fn again(&self, source: &Source, digest: &str, commit: &str) -> Result<(), StartError> {
         if commit.is_empty() {
             return Err(StartError::References(Unresolved {
                 reason: reason::SOURCE_REFUSED,
@@ -152,8 +147,7 @@ impl Fetcher<'_> {
             let chunks = stream::once(async move { agent.read_bundle(&digest, offset).await });
             Body::from_stream(joined(chunks.try_flatten(), offset))
         });
-        kept.await
-            .or_else(|failure| without_store(failure, self.machine))
+        kept.await.or_else(|failure| without_store(failure, self.machine))
     }
 
     async fn fetch(&self, source: &Source, commit: &str) -> Result<(SourceStatus, u64), StartError> {
@@ -207,8 +201,9 @@ impl Fetcher<'_> {
 /// The upload of a machine: none of a user has such a name.
 fn upload_of(machine: &str) -> String {
     let hash: [u8; 32] = Sha256::digest(machine).into();
-    let hex: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("git-{hex}")
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash[..16]);
+    format!("git-{:032x}", u128::from_be_bytes(id))
 }
 
 /// The bytes of the chunks, from an offset on, as long as each begins where the one before ends.
@@ -243,7 +238,10 @@ fn not_fetched(error: AgentError, machine: &str, credential: Option<&Credential>
     match error {
         // The run must not fail for it: a Secret can be changed, a machine replaced.
         AgentError::Refused(_) | AgentError::NotFound => {
-            let why = format!("its agent does not fetch source.git: {}", masked(&error.to_string()));
+            let why = format!(
+                "its agent does not fetch source.git: {}",
+                masked(&error.to_string())
+            );
             StartError::References(fault(true, machine, &why))
         }
         AgentError::Busy(why) => StartError::Agent(AgentError::Busy(masked(&why))),
@@ -382,7 +380,10 @@ mod tests {
         let other = FetchKey::Run(RunId::new(&"t".into(), 1, 0));
         under_way.begin(&pool, other.clone());
         under_way.cancel(&pool, other.clone());
-        assert!(matches!(under_way.begun(&pool, other), Err(StartError::NotNow(_))));
+        assert!(matches!(
+            under_way.begun(&pool, other),
+            Err(StartError::NotNow(_))
+        ));
         // Another Pool's fetch of the same number goes on, and one that began again stays.
         under_way.begin(&pool, key.clone());
         under_way.cancel(&Key::new("n", "other"), key.clone());
@@ -433,10 +434,7 @@ mod tests {
             assert!(!error.message.contains("canary"), "{}", error.message);
         }
         for (error, masked) in [
-            (
-                AgentError::Busy("canary".into()),
-                AgentError::Busy("***".into()),
-            ),
+            (AgentError::Busy("canary".into()), AgentError::Busy("***".into())),
             (
                 AgentError::Disconnected("canary".into()),
                 AgentError::Disconnected("***".into()),
@@ -490,6 +488,10 @@ mod tests {
         let names = ["p-0", "p-1", "a.b-0", "a-b-0"].map(upload_of);
         let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
         assert_eq!(distinct.len(), names.len());
-        assert!(names.iter().all(|name| name.starts_with("git-") && name.len() == 36));
+        assert!(
+            names
+                .iter()
+                .all(|name| name.starts_with("git-") && name.len() == 36)
+        );
     }
 }

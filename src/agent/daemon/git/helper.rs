@@ -16,6 +16,7 @@ use nix::{
     },
     unistd::{Gid, Pid},
 };
+use skyward_bundle::Selection;
 
 use super::{
     super::{exec, memory},
@@ -87,19 +88,19 @@ fn end_with(mut daemon: impl Read) {
 }
 
 fn fetched(order: &Order, place: &Place) -> Result<(String, Made), Fault> {
-    let is_selected = selection(order)?;
+    let selection = selection(order)?;
     let repository = Repository::make(order, place)?;
     let commit = repository.commit()?;
+    let is_selected = |path: &str| selection.takes(path);
     let made = collect::bundle(&repository, &commit, &order.path, is_selected, &place.folder)?;
     Ok((commit, made))
 }
 
-/// Which files of the folder are meant.
-fn selection(order: &Order) -> Result<impl Fn(&str) -> bool + use<>, Fault> {
-    if order.include.is_empty() && order.exclude.is_empty() {
-        return Ok(|_: &str| true);
-    }
-    Err(Fault::Invalid(
-        "this agent cannot select files by include and exclude; name a folder in source.git.path".to_owned(),
-    ))
+/// Which files of the folder are meant. It is made here, and not by the daemon: patterns are words of users, too.
+fn selection(order: &Order) -> Result<Selection, Fault> {
+    Selection::new(&order.include, &order.exclude).map_err(|error| {
+        Fault::Invalid(format!(
+            "include and exclude of the source: {error}; create another Task"
+        ))
+    })
 }

@@ -164,6 +164,43 @@ async fn branch_tag_and_commit_become_the_files_of_a_folder_and_a_run_has_them()
 }
 
 #[tokio::test]
+async fn include_and_exclude_choose_files_of_the_folder_before_they_are_read() {
+    let host = GitHost::start().await;
+    // What is left out may be what no bundle holds.
+    host.repository(
+        "code",
+        &format!("{CODE}; ln -s /etc exp/out; git add -A; git commit -qm third"),
+    );
+    let mut machine = machine(&host).await;
+    let with = |include: &[&str], exclude: &[&str]| FetchGitRequest {
+        path: "exp".into(),
+        include: include.iter().map(|&pattern| pattern.to_owned()).collect(),
+        exclude: exclude.iter().map(|&pattern| pattern.to_owned()).collect(),
+        ..request(&host.url("plain", "code"), "main")
+    };
+    let (some, files) = fetched(&mut machine, with(&["*.py", "deep"], &["/deep/", "out"])).await;
+    assert_eq!(files, [("train.py".to_owned(), "two\n".to_owned())].into());
+    // The same files are the same bundle, whichever patterns chose them.
+    let (same, _) = fetched(&mut machine, with(&["/train.py"], &[])).await;
+    assert_eq!(same.digest, some.digest);
+    // Names begin at the folder.
+    let why = refused(&mut machine, with(&["exp/train.py"], &[]), Fault::Invalid).await;
+    assert!(why.contains("leave all of it out"), "{why}");
+    let many = vec!["a"; 65];
+    for (exclude, word) in [
+        (&["[a"][..], "cannot be read"),
+        (&["!a"], "there are no exceptions"),
+        (&many, "at most 64"),
+    ] {
+        let before = host.asked().len();
+        let why = refused(&mut machine, with(&[], exclude), Fault::Invalid).await;
+        assert!(why.contains(word), "{why}");
+        assert_eq!(host.asked().len(), before, "the host is not asked");
+    }
+    is_clean(&machine).await;
+}
+
+#[tokio::test]
 async fn the_commit_on_record_is_fetched_although_the_branch_moved_on_and_the_host_gives_nothing_by_id() {
     let host = GitHost::start().await;
     host.repository("code", CODE);

@@ -12,7 +12,7 @@ use skyward_api::{
     condition::reason,
     offer::OfferedAccelerator,
     shared::EnvFrom,
-    task::{GitSource, RunResult, Source, SourceStatus},
+    task::{RunResult, Source, SourceStatus},
 };
 use skyward_core::session::{AgentError, MachineKey};
 
@@ -388,8 +388,8 @@ pub struct FetchOrder {
     pub machine: Arc<str>,
     /// Over which connection.
     pub connection: u64,
-    /// What to fetch.
-    pub source: GitSource,
+    /// What to fetch: a git repository, and which files of it.
+    pub source: Source,
 }
 
 /// All that starting a run needs.

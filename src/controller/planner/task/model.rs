@@ -15,7 +15,7 @@ use skyward_api::{
     offer::OfferedAccelerator,
     pool::Devices,
     shared::{EnvFrom, EnvVar},
-    task::{GitSource, Placement, Source},
+    task::{Placement, Source},
 };
 use skyward_core::Usd;
 
@@ -150,9 +150,9 @@ impl Entry {
         self.status.source.as_ref().map(|source| source.digest.as_str())
     }
 
-    /// The repository that its files come from, if they do.
-    pub fn git(&self) -> Option<&GitSource> {
-        self.source.as_ref().and_then(|source| source.git.as_ref())
+    /// Its source, if that is a git repository.
+    pub fn git(&self) -> Option<&Source> {
+        self.source.as_ref().filter(|source| source.git.is_some())
     }
 
     /// Its phase.

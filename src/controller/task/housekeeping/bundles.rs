@@ -1,5 +1,5 @@
-//! Deletes uploaded bundles that no Task names, once they are a day old; unfinished uploads of that age; and
-//! all bundles of namespaces that are gone.
+//! Deletes bundles that no Task names, uploaded or fetched from git, once they are a day old; unfinished uploads of
+//! that age; and all bundles of namespaces that are gone.
 //!
 //! A Task may be created while the sweep looks. So a bundle that no Task seems to name is marked first, and
 //! from then on no Task finds it; then the Tasks are listed again. A Task that came in between is in that list,
@@ -139,12 +139,7 @@ async fn named(tasks: &Api<Guarded<Task>>, bundles: &[StoredBundle]) -> Result<B
                 let name = invalid.metadata.name.as_deref().unwrap_or_default();
                 format!("Task \"{name}\" cannot be understood, so its bundle is not known")
             })?;
-            let bundle = task
-                .spec
-                .source
-                .as_ref()
-                .and_then(|source| source.bundle.as_ref());
-            let digest = bundle.and_then(|bundle| bundle.digest.strip_prefix("sha256:"));
+            let digest = digest_of(task).and_then(|digest| digest.strip_prefix("sha256:"));
             named.extend(
                 digest
                     .filter(|digest| wanted.contains(digest))
@@ -156,6 +151,16 @@ async fn named(tasks: &Api<Guarded<Task>>, bundles: &[StoredBundle]) -> Result<B
             Some(_) | None => return Ok(named),
         }
     }
+}
+
+/// The bundle that a Task names: an upload, or what was fetched from git for it.
+fn digest_of(task: &Task) -> Option<&str> {
+    let source = task.spec.source.as_ref()?;
+    if source.git.is_some() {
+        let recorded = task.status.as_ref()?.source.as_ref()?;
+        return Some(&recorded.digest);
+    }
+    source.bundle.as_ref().map(|bundle| bundle.digest.as_str())
 }
 
 #[cfg(test)]
@@ -188,6 +193,17 @@ mod tests {
             "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": name, "namespace": "team" },
             "spec": { "pool": "p", "command": ["true"], "source": source },
         })
+    }
+
+    /// A Task with files from git, on record if it has begun.
+    fn git(name: &str, bundle: Option<char>) -> Value {
+        let mut task = task(name, 'f');
+        task["spec"]["source"] = json!({ "git": { "url": "https://git.example/a" } });
+        if let Some(bundle) = bundle {
+            let digest = format!("sha256:{}", digest(bundle));
+            task["status"] = json!({ "source": { "digest": digest, "commit": "c" } });
+        }
+        task
     }
 
     /// An API server with the namespace `team`; each list of its Tasks has the next of these, or fails.
@@ -253,6 +269,14 @@ mod tests {
         let tasks = || Some(vec![task("t", 'a'), task("other", 'c')]);
         let swept = sweep(&server(vec![tasks(), tasks()]), &store, Duration::ZERO).await;
         assert_eq!((swept, are_there(&store).await), (Ok(1), (true, false)));
+    }
+
+    #[tokio::test]
+    async fn what_was_fetched_from_git_stays_while_a_task_has_it_on_record() {
+        let (_folder, store) = store().await;
+        let tasks = || Some(vec![git("begun", Some('b')), git("waits", None)]);
+        let swept = sweep(&server(vec![tasks(), tasks()]), &store, Duration::ZERO).await;
+        assert_eq!((swept, are_there(&store).await), (Ok(1), (false, true)));
     }
 
     #[tokio::test]

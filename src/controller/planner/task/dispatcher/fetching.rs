@@ -2,14 +2,15 @@
 //! record with the first placement. Until then nothing is on record, and a new leader fetches again.
 //!
 //! A Task that waits for its files holds no place, and few fetches go to one host at a time, so that a slow host
-//! delays nobody else. Tasks with the same source share a fetch: one that begins after they came.
+//! delays nobody else. Tasks with the same source, and the same choice of its files, share a fetch: one that begins
+//! after they came, since a branch may have moved on before.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
     condition::reason,
-    task::{GitSource, SourceStatus},
+    task::{GitSource, Source, SourceStatus},
 };
 use skyward_core::session::AgentError;
 
@@ -42,7 +43,20 @@ pub(super) struct Fetching {
 struct UnderWay {
     place: SlotAttempt,
     machine: Arc<str>,
-    source: GitSource,
+    source: Source,
+    began: Timestamp,
+}
+
+impl UnderWay {
+    /// Whether a Task that waits for this source takes what the fetch finds.
+    fn is_for(&self, source: &Source, waiting: &Waiting) -> bool {
+        self.source == *source && waiting.came <= self.began
+    }
+}
+
+/// The host of a git repository, with its port.
+fn host(source: &Source) -> &str {
+    source.git.as_ref().map_or("", GitSource::host)
 }
 
 /// The files of a Task that waits.
@@ -53,7 +67,7 @@ pub(super) enum Files<'a> {
     /// They are being fetched, or a fetch failed a moment ago.
     Awaited(Why),
     /// They are to be fetched, once there is room for the Task.
-    Wanted(&'a GitSource),
+    Wanted(&'a Source),
 }
 
 /// Whether the files of a Task are known.
@@ -69,7 +83,7 @@ pub(super) fn files<'a>(
     match &waiting.fetch {
         Fetch::Done(_) => Files::Known,
         Fetch::Failed(until, _) if *until > now => Files::Awaited(fetching.why(source, waiting)),
-        Fetch::Not | Fetch::Failed(..) if fetching.has(source) => {
+        Fetch::Not | Fetch::Failed(..) if fetching.of(source, waiting).is_some() => {
             Files::Awaited(fetching.why(source, waiting))
         }
         Fetch::Not | Fetch::Failed(..) => Files::Wanted(source),
@@ -82,16 +96,18 @@ pub(super) fn is_of_git(reason: &str) -> bool {
 }
 
 impl Fetching {
-    fn of(&self, source: &GitSource) -> Option<&UnderWay> {
-        self.under_way.values().find(|fetch| fetch.source == *source)
-    }
-
-    fn has(&self, source: &GitSource) -> bool {
-        self.of(source).is_some()
+    fn of(&self, source: &Source, waiting: &Waiting) -> Option<&UnderWay> {
+        let mut fetches = self.under_way.values();
+        fetches.find(|fetch| fetch.is_for(source, waiting))
     }
 
     /// Begins a fetch on that machine, unless it, or the host, has enough of them.
-    pub(super) fn begin(&mut self, source: &GitSource, machine: Option<&MachineView>) -> Option<FetchOrder> {
+    pub(super) fn begin(
+        &mut self,
+        source: &Source,
+        machine: Option<&MachineView>,
+        now: Timestamp,
+    ) -> Option<FetchOrder> {
         let machine = machine?;
         let connection = machine.connection?;
         let count = |wanted: &dyn Fn(&UnderWay) -> bool| {
@@ -99,7 +115,7 @@ impl Fetching {
             fetches.filter(|fetch| wanted(fetch)).count()
         };
         if count(&|fetch| fetch.place == machine.place) >= OF_MACHINE
-            || count(&|fetch| fetch.source.host() == source.host()) >= FROM_HOST
+            || count(&|fetch| host(&fetch.source) == host(source)) >= FROM_HOST
         {
             return None;
         }
@@ -108,6 +124,7 @@ impl Fetching {
             place: machine.place,
             machine: machine.name.clone(),
             source: source.clone(),
+            began: now,
         };
         self.under_way.insert(self.last, fetch);
         Some(FetchOrder {
@@ -119,12 +136,13 @@ impl Fetching {
     }
 
     /// Why a Task with this source waits. The last failure stays to be seen until a fetch succeeds.
-    pub(super) fn why(&self, source: &GitSource, waiting: &Waiting) -> Why {
+    pub(super) fn why(&self, source: &Source, waiting: &Waiting) -> Why {
         if let Fetch::Failed(_, why) = &waiting.fetch {
             return why.clone();
         }
-        let (host, reference) = (source.host(), source.reference());
-        let message = match self.of(source) {
+        let host = host(source);
+        let reference = source.git.as_ref().map_or("", GitSource::reference);
+        let message = match self.of(source, waiting) {
             Some(fetch) => format!(
                 "machine \"{}\" fetches \"{reference}\" from {host}",
                 fetch.machine
@@ -145,20 +163,24 @@ impl Dispatcher {
         now: Timestamp,
     ) {
         // The answer of a fetch that was cancelled does not count.
-        let Some(UnderWay { machine, source, .. }) = self.fetching.under_way.remove(&number) else {
+        let Some(fetch) = self.fetching.under_way.remove(&number) else {
             return;
         };
+        let machine = &fetch.machine;
         self.dirty = true;
         let stale = StartError::Agent(AgentError::StaleEpoch);
         if result.as_ref().is_err_and(|error| *error == stale) {
             self.doubt_leadership(machine.clone());
         }
-        let result = result.map_err(|error| failed(error, &machine));
+        let result = result.map_err(|error| failed(error, machine));
         for task in self.tasks.values_mut() {
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
-            if task.entry.git() != Some(&source) || matches!(waiting.fetch, Fetch::Done(_)) {
+            let source = task.entry.git();
+            if !source.is_some_and(|source| fetch.is_for(source, waiting))
+                || matches!(waiting.fetch, Fetch::Done(_))
+            {
                 continue;
             }
             match &result {
@@ -188,12 +210,18 @@ impl Dispatcher {
             .as_ref()
             .is_some_and(|pool| pool.why_suspended.is_none() && pool.deleted_at.is_none());
         let tasks = &self.tasks;
-        let is_wanted = |source: &GitSource| {
-            let mut tasks = tasks.values();
-            is_on && tasks.any(|task| task.queues() && task.entry.git() == Some(source))
+        let is_wanted = |fetch: &UnderWay| {
+            is_on
+                && tasks.values().any(|task| match (&task.stage, task.entry.git()) {
+                    (Stage::Waiting(waiting), Some(source)) => {
+                        let is_known = matches!(waiting.fetch, Fetch::Done(_));
+                        task.queues() && !is_known && fetch.is_for(source, waiting)
+                    }
+                    _ => false,
+                })
         };
         let fetches = &mut self.fetching.under_way;
-        for (number, _) in fetches.extract_if(.., |_, fetch| !is_wanted(&fetch.source)) {
+        for (number, _) in fetches.extract_if(.., |_, fetch| !is_wanted(fetch)) {
             self.effects.push(Effect::CancelFetch(FetchKey::Number(number)));
             // Its host and machine have room for another one.
             self.dirty = true;

@@ -112,7 +112,7 @@ impl Dispatcher {
                 Files::Wanted(source) => {
                     waiting.obstacle = match planner.first(placement) {
                         Ok(place) => {
-                            let order = self.fetching.begin(source, self.machines.get(&place));
+                            let order = self.fetching.begin(source, self.machines.get(&place), now);
                             self.effects.extend(order.map(Box::new).map(Effect::Fetch));
                             Some(self.fetching.why(source, waiting))
                         }

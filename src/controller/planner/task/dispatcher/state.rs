@@ -113,6 +113,8 @@ pub(super) enum Stage {
 
 #[derive(Debug)]
 pub(super) struct Waiting {
+    /// Since when. What a fetch finds that began before may be older than the Task.
+    pub(super) came: Timestamp,
     /// When the wait is worth a write.
     pub(super) tell_at: Timestamp,
     /// Why it waits for another attempt: a machine was lost, or the attempt was stopped.

@@ -40,6 +40,7 @@ impl Waiting {
                 })
             });
         Self {
+            came: now,
             tell_at: now + WORTH_TELLING,
             again,
             references: References::Unread,

@@ -25,6 +25,10 @@ fn unavailable(why: &'static str) -> StartError {
     })
 }
 
+fn host(fetch: &FetchOrder) -> &str {
+    fetch.source.git.as_ref().unwrap().host()
+}
+
 fn scheduled(world: &World, uid: &Uid) -> String {
     let status = world.status(uid);
     let scheduled = condition::find(&status.conditions, condition::SCHEDULED).unwrap();
@@ -99,7 +103,7 @@ fn a_slow_host_holds_up_only_the_tasks_that_need_it() {
     let other = world.create_with("other", of("https://other.example/code"));
     world.quiet();
     world.pass(2);
-    let hosts: Vec<&str> = world.fetches.iter().map(|fetch| fetch.source.host()).collect();
+    let hosts: Vec<&str> = world.fetches.iter().map(host).collect();
     assert_eq!(hosts, ["git.example", "git.example", "other.example"]);
     let number = world.fetches[2].number;
     let result = Ok(source("c1"));
@@ -124,6 +128,53 @@ fn tasks_with_the_same_source_share_a_fetch() {
         assert_eq!(world.status(&uid).source, Some(source("c1")));
     }
     assert_eq!(world.fetches.len(), 1);
+}
+
+#[test]
+fn tasks_that_choose_other_files_of_a_repository_share_no_fetch() {
+    let mut world = World::new(4, 1);
+    world.quiet();
+    let mut some = of(URL);
+    some["source"]["exclude"] = json!(["data/"]);
+    let (all, some) = (world.create_with("all", of(URL)), world.create_with("some", some));
+    world.repository = None;
+    world.quiet();
+    let excluded: Vec<usize> = world
+        .fetches
+        .iter()
+        .map(|fetch| fetch.source.exclude.len())
+        .collect();
+    assert_eq!(excluded, [0, 1]);
+    for (fetch, name) in [(0, "whole"), (1, "part")] {
+        let number = world.fetches[fetch].number;
+        let result = Ok(source(name));
+        world.tell(Event::Fetched { number, result });
+    }
+    world.quiet();
+    assert_eq!(world.status(&all).source, Some(source("whole")));
+    assert_eq!(world.status(&some).source, Some(source("part")));
+}
+
+#[test]
+fn a_task_that_comes_during_a_fetch_gets_what_the_branch_names_afterwards() {
+    let mut world = World::new(4, 1);
+    world.quiet();
+    world.repository = None;
+    let early = world.create_with("early", of(URL));
+    world.quiet();
+    world.pass(1);
+    let late = world.create_with("late", of(URL));
+    world.quiet();
+    world.pass(1);
+    let numbers: Vec<u64> = world.fetches.iter().map(|fetch| fetch.number).collect();
+    assert_eq!(numbers.len(), 2);
+    for (number, name) in numbers.into_iter().zip(["before", "after"]) {
+        let result = Ok(source(name));
+        world.tell(Event::Fetched { number, result });
+        world.quiet();
+    }
+    assert_eq!(world.status(&early).source, Some(source("before")));
+    assert_eq!(world.status(&late).source, Some(source("after")));
 }
 
 #[test]
