@@ -1,4 +1,4 @@
-//! Uploaded bundles. They belong to a namespace, by its UID, so that a digest opens nothing in another one:
+//! Bundles that users uploaded, or machines fetched from git. They belong to a namespace, by its UID, so that a digest opens nothing in another one:
 //!
 //! ```text
 //! _bundles/<namespace uid>/namespace                  the name of that namespace
@@ -7,7 +7,7 @@
 //! _bundles/<namespace uid>/<bundle>/leaving           the sweep is deciding whether to delete it
 //! ```
 //!
-//! - An upload belongs to one user, so that nobody's wrong bytes end up in another's upload. A part is
+//! - An upload belongs to one user or machine, so that nobody's wrong bytes end up in another's upload. A part is
 //!   never written over.
 //! - The store does not know what a bundle is: [`Store::seal_bundle`] asks its caller whether the bytes are
 //!   right before it notes that the bundle is whole. Nothing is copied then: the parts stay where they are.

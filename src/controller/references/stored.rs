@@ -1,4 +1,4 @@
-//! Bundles that were uploaded: read from the result store part by part, also where `include` and `exclude`
+//! Bundles in the result store, uploaded or fetched from git: read from the result store part by part, also where `include` and `exclude`
 //! take a part of the files. Such a part is a bundle of its own, with a head of its own, whose contents lie
 //! in the stored one; it is nowhere stored, and never held whole.
 

@@ -190,7 +190,7 @@ async fn include_and_exclude_choose_files_of_the_folder_before_they_are_read() {
     for (exclude, word) in [
         (&["[a"][..], "cannot be read"),
         (&["!a"], "there are no exceptions"),
-        (&many, "at most 64"),
+        (&many[..], "at most 64"),
     ] {
         let before = host.asked().len();
         let why = refused(&mut machine, with(&[], exclude), Fault::Invalid).await;
