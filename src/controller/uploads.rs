@@ -42,6 +42,8 @@ const PIECES: usize = 4;
 /// Longest taking over of a bundle from a machine, with the wait for a turn. The machine that fetched it is fast, or the
 /// others fetch for themselves.
 const KEEP: Duration = Duration::from_mins(2);
+/// Longest deletion of what is left of it: a store that hangs must not hold up the Task.
+const CLEAR: Duration = Duration::from_secs(20);
 
 /// The UID of a namespace that is served.
 pub(crate) type UidOf = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -178,19 +180,27 @@ impl Uploads {
             Err((StatusCode::GATEWAY_TIMEOUT, text))
         };
         let stored = timeout(KEEP, work).await.unwrap_or_else(late);
-        let failed = match stored {
-            Ok(progress) if progress.complete => return Ok(()),
-            Ok(Progress { offset, .. }) => {
+        self.clear(&id, upload).await;
+        match stored? {
+            Progress { complete: true, .. } => Ok(()),
+            Progress { offset, .. } => {
                 let text = format!("the bytes ended at {offset} of {}", whole.size);
-                (StatusCode::BAD_GATEWAY, text)
+                Err((StatusCode::BAD_GATEWAY, text))
             }
-            Err(failed) => failed,
-        };
-        if let Err(error) = self.store.drop_upload(&id, upload).await {
-            // The sweep finds it.
-            tracing::warn!(%error, %digest, namespace, "a part of a bundle stays in the result store for now");
         }
-        Err(failed)
+    }
+
+    /// Deletes an upload that did not become the bundle.
+    async fn clear(&self, id: &BundleId, upload: &str) {
+        let cleared = timeout(CLEAR, self.store.drop_upload(id, upload)).await;
+        if !matches!(cleared, Ok(Ok(()))) {
+            // The sweep finds it.
+            let bundle = id.bundle();
+            tracing::warn!(
+                bundle,
+                "a part of a bundle stays in the result store for now, which could not delete it"
+            );
+        }
     }
 
     /// Stores what comes of a part.

@@ -1,4 +1,5 @@
-//! Bundles that users uploaded, or machines fetched from git. They belong to a namespace, by its UID, so that a digest opens nothing in another one:
+//! Bundles that users uploaded, or machines fetched from git. They belong to a namespace, by its UID, so that a
+//! digest opens nothing in another one:
 //!
 //! ```text
 //! _bundles/<namespace uid>/namespace                  the name of that namespace

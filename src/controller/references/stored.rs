@@ -1,14 +1,15 @@
-//! Bundles in the result store, uploaded or fetched from git: read from the result store part by part, also where `include` and `exclude`
-//! take a part of the files. Such a part is a bundle of its own, with a head of its own, whose contents lie
-//! in the stored one; it is nowhere stored, and never held whole.
+//! Bundles in the result store, uploaded or fetched from git: read part by part, also where `include` and
+//! `exclude` take a part of the files of an upload. Such a part is a bundle of its own, with a head of its own,
+//! whose contents lie in the stored one; it is nowhere stored, and never held whole.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use skyward_api::{condition::reason, task::BundleSource};
 use skyward_bundle::{Digest, LIMITS, Outline, Piece, Reader, START, Selection, head_bytes};
 use skyward_planner::task::references::Unresolved;
 use skyward_store::{BundleId, Error, Store, WholeBundle};
+use tokio::time::timeout;
 
 use super::{Place, sources::refused};
 
@@ -16,6 +17,8 @@ use super::{Place, sources::refused};
 const HEAD: u64 = 4 * 1024 * 1024;
 /// Most bytes that are read at once: contents that lie close together are read together.
 const SPAN: u64 = 2 * 1024 * 1024;
+/// Longest wait for the store: a machine that is sent files has a turn, for which others wait.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A stored bundle, or a part of its files.
 pub(super) struct Stored {
@@ -96,8 +99,9 @@ impl Stored {
                 "the operator does not know the namespace \"{namespace}\" yet; the Task goes on by itself"
             )
         })?;
-        let id = BundleId::new(uid, &digest.hex()).map_err(|error| unreadable(&error))?;
-        let found = store.bundle(&id).await.map_err(|error| unreadable(&error))?;
+        let id = BundleId::new(uid, &digest.hex()).map_err(|error| unreadable(&error.to_string()))?;
+        let found = in_time(store.bundle(&id)).await;
+        let found = found.map_err(|why| unreadable(&why))?;
         let whole = found.ok_or_else(|| missing(namespace, digest))?;
         let mut stored = Self {
             store: store.clone(),
@@ -123,8 +127,8 @@ impl Stored {
     /// All that stands in front of the contents in the store.
     async fn head(&self) -> Result<Option<Bytes>, Unresolved> {
         let read = async |end: u64| {
-            let read = self.store.read_bundle(&self.id, &self.whole, 0..end);
-            read.await.map_err(|error| unreadable(&error))
+            let read = in_time(self.store.read_bundle(&self.id, &self.whole, 0..end));
+            read.await.map_err(|why| unreadable(&why))
         };
         let Some(start) = read(START as u64).await? else {
             return Ok(None);
@@ -172,17 +176,23 @@ impl Stored {
     }
 
     async fn read(&self, range: Range<u64>) -> Result<Bytes, String> {
-        let read = self.store.read_bundle(&self.id, &self.whole, range).await;
-        read.map_err(|error| format!("the result store cannot be read: {error}"))?
+        let read = in_time(self.store.read_bundle(&self.id, &self.whole, range)).await;
+        read.map_err(|why| format!("the result store cannot be read: {why}"))?
             .ok_or_else(|| "the bundle was deleted from the result store".to_owned())
     }
 }
 
-fn unreadable(error: &Error) -> Unresolved {
-    format!(
-        "the result store, which has uploaded bundles, cannot be read: {error}; the Task goes on by itself"
-    )
-    .into()
+/// A call of the store, with its deadline.
+async fn in_time<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    match timeout(DEADLINE, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err("it does not answer".to_owned()),
+    }
+}
+
+fn unreadable(why: &str) -> Unresolved {
+    format!("the result store, which has uploaded bundles, cannot be read: {why}; the Task goes on by itself")
+        .into()
 }
 
 fn missing(namespace: &str, digest: Digest) -> Unresolved {
