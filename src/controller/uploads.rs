@@ -538,7 +538,7 @@ pub(crate) mod tests {
             let piece = bytes[at..at + 1].to_vec();
             async move {
                 tokio::time::sleep(SILENCE / 2).await;
-                Some((io::Result::Ok(Bytes::from(piece)), at + 1))
+                Some((Ok::<_, io::Error>(Bytes::from(piece)), at + 1))
             }
         });
         let kept = uploads.keep(part(digest, 0, size), |_| Body::from_stream(drip));

@@ -54,7 +54,7 @@ async fn host(space: &Space) -> Result<Value> {
     secret(space, "key", &address, key).await?;
     Ok(
         json!({"git": {"url": format!("ssh://root@{address}/code"), "ref": "main", "path": "exp",
-        "credentialsSecretRef": {"name": "key"}, "knownHosts": format!("{address} {own}")}}),
+        "credentialsSecretRef": {"name": "key"}, "knownHosts": format!("{address} {own}")}, "include": ["*.py"]}),
     )
 }
 
