@@ -509,7 +509,13 @@ async fn discovery_names_every_resource() {
         .collect();
     assert_eq!(
         names,
-        ["bundles", "machines/log", "tasks/log", "tasks/progress", "tasks/result"]
+        [
+            "bundles",
+            "machines/log",
+            "tasks/log",
+            "tasks/progress",
+            "tasks/result"
+        ]
     );
     for path in [
         "/apis",

@@ -10,7 +10,7 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
-use skyward_bundle::{Entry, Error, LIMITS, head};
+use skyward_bundle::{Entry, Error, LIMITS, Manifest, Outline};
 
 use super::{
     fault::Fault,
@@ -27,13 +27,13 @@ const HEADER_BYTES: u64 = 256;
 /// A bundle that is ready to be given out.
 #[derive(Debug)]
 pub(super) struct Made {
-    head: Vec<u8>,
+    outline: Outline,
     contents: File,
 }
 
 impl Made {
     pub(super) fn give(mut self, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(&self.head)?;
+        to.write_all(self.outline.head())?;
         self.contents.rewind()?;
         io::copy(&mut self.contents, to)?;
         to.flush()
@@ -216,12 +216,12 @@ fn contents(repository: &Repository<'_>, chosen: &[Chosen], scratch: &Path) -> R
             listed(&pointers)
         )));
     }
-    let head = head(entries, LIMITS).map_err(|error| match error {
+    let manifest = Manifest::of(entries, LIMITS).map_err(|error| match error {
         Error::Refused(why) => Fault::Invalid(format!("the repository cannot be a source: {why}")),
         Error::Io(error) => error.into(),
     })?;
     Ok(Made {
-        head: head.bytes,
+        outline: Outline::of(&manifest),
         contents: file,
     })
 }
