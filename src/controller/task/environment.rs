@@ -253,6 +253,7 @@ mod tests {
             name: "t".into(),
             machine: "p-0".into(),
             connection: 1,
+            commit: String::new(),
             pool: view(&pool),
             slot: 4,
             accelerator: serde_json::from_value(json!({ "name": "H100", "count": 2, "memory": "80Gi" }))
