@@ -36,7 +36,8 @@ async fn a_task_says_how_far_it_is_while_it_runs_and_at_its_end() -> Result {
     let shown = space.kubectl(&["get", "tasks", "long"]).await?.ok()?;
     ensure!(shown.contains("PROGRESS") && shown.contains("3/7"), "{shown}");
     let live = space
-        .kubectl(&["skyward", "progress", "long", "--ranks", "-n", &space.name])
+        .cluster
+        .kubectl(&["skyward", "-n", &space.name, "progress", "long", "--ranks"])
         .await?
         .ok()?;
     ensure!(
