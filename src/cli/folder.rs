@@ -321,7 +321,7 @@ mod tests {
         let expected = pack(
             content.iter().map(|(path, content)| skyward_bundle::File {
                 path,
-                executable: path.ends_with(".sh"),
+                executable: *path == "exp/run.sh",
                 content: content.as_bytes(),
             }),
             LIMITS,

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Write},
+    fmt::Write as _,
+    io::{self, Write as _},
     process::ExitCode,
     time::Duration,
 };
@@ -132,7 +133,7 @@ fn lines(name: &str, progress: &TaskProgress, ranks: bool) -> String {
     if ranks {
         for rank in each {
             let text = skyward_api::task::progress_text([(rank.done, rank.total)]);
-            lines.push_str(&format!("  rank {}{}\n", rank.rank, said(&text)));
+            let _ = writeln!(lines, "  rank {}{}", rank.rank, said(&text));
         }
     }
     lines

@@ -535,7 +535,7 @@ pub(crate) mod tests {
         let Packed { digest, bytes } = bundle(3 * SLICE);
         let size = bytes.len() as u64;
         let drip = futures::stream::unfold(0_usize, move |at| {
-            let piece = bytes[at..at + 1].to_vec();
+            let piece = vec![bytes[at]];
             async move {
                 tokio::time::sleep(SILENCE / 2).await;
                 Some((Ok::<_, io::Error>(Bytes::from(piece)), at + 1))

@@ -192,7 +192,7 @@ fn check_reference(reference: &str) -> Result<(), String> {
         && !reference.contains("..")
         && !reference.contains("//")
         && !reference.ends_with(['/', '.'])
-        && !reference.ends_with(".lock");
+        && reference.strip_suffix(".lock").is_none();
     if is_taken {
         return Ok(());
     }

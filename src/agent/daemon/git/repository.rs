@@ -142,21 +142,17 @@ impl<'a> Repository<'a> {
 
     /// A shell reads this: the folder is the agent's, and quoted.
     fn ssh(&self) -> String {
-        let mut command = "ssh -F /dev/null -a -x -T".to_owned();
-        for option in SSH_OPTIONS {
-            command.push_str(" -o ");
-            command.push_str(option);
-        }
+        let options = SSH_OPTIONS.join(" -o ");
         let known_hosts = self.place.folder.join("known_hosts");
         let known_hosts = known_hosts.to_string_lossy().replace('\'', r"'\''");
-        command.push_str(&format!(" -o 'UserKnownHostsFile={known_hosts}'"));
         // Ssh closes what it inherits, but not what it may open.
         let key = self.key.as_ref().map_or_else(
             || "none".to_owned(),
             |key| format!("/proc/{}/fd/{}", std::process::id(), key.as_raw_fd()),
         );
-        command.push_str(&format!(" -o IdentityFile={key}"));
-        command
+        format!(
+            "ssh -F /dev/null -a -x -T -o {options} -o 'UserKnownHostsFile={known_hosts}' -o IdentityFile={key}"
+        )
     }
 
     /// Brings what `refspecs` name, with so many commits of their history; the error is what git said.

@@ -292,7 +292,7 @@ async fn backend(request: &Request, path: &str, body: &[u8], state: &State, newe
     for line in head.lines() {
         match line.strip_prefix("Status: ") {
             Some(other) => other.clone_into(&mut status),
-            None => headers.push_str(&format!("{line}\r\n")),
+            None => headers.extend([line, "\r\n"]),
         }
     }
     let head = format!(

@@ -69,11 +69,13 @@ impl Chaos {
                         _ => json!("One"),
                     };
                     let mut spec = json!({ "pool": "p", "command": ["true"], "placement": placement });
-                    if self.rng.random_bool(0.3) {
-                        spec["source"] = json!({ "configMap": { "name": "code" } });
-                    } else if self.rng.random_bool(0.3) {
-                        let url = format!("https://git.example/{}", self.names / 2);
-                        spec["source"] = json!({ "git": { "url": url } });
+                    match self.rng.random_range(0..10) {
+                        0..3 => spec["source"] = json!({ "configMap": { "name": "code" } }),
+                        3..5 => {
+                            let url = format!("https://git.example/{}", self.names / 2);
+                            spec["source"] = json!({ "git": { "url": url } });
+                        }
+                        _ => {}
                     }
                     world.create_with(&format!("t{}", self.names), spec);
                 }
