@@ -445,6 +445,7 @@ mod tests {
         metrics.run("Succeeded");
         metrics.stored("log", 1);
         metrics.upload("complete");
+        metrics.source_fetched("Fetched");
         metrics.store_failed("full");
         metrics.api_write("Pool");
         metrics.invalid_object("Pool");
