@@ -173,6 +173,9 @@ impl Shared {
             .filter(|(said, _)| *said <= now())
             .map(|(_, taken)| timestamp(taken));
         state.stage = Stage::Ready;
+        if let Some(target) = session.spec.bootstrap.target() {
+            state.environment.in_use = Some(target.to_owned());
+        }
         state.ready_at.get_or_insert(time);
         if !calm && percent(&mut random, lies) {
             lie(&mut random, state);
