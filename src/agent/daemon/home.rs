@@ -61,6 +61,10 @@ impl Home {
         self.0.join("python")
     }
 
+    pub(crate) fn venv(&self) -> PathBuf {
+        self.0.join("venv")
+    }
+
     pub(crate) fn venv_bin(&self) -> PathBuf {
         self.0.join("venv/bin")
     }
@@ -88,6 +92,11 @@ impl Home {
     /// Certificates to trust, where bootstrap was given some: the machine's own are among them.
     pub(crate) fn certificates(&self) -> PathBuf {
         self.0.join("certificates/bundle.crt")
+    }
+
+    /// Where the keepers of warm parents listen.
+    pub(crate) fn warm(&self) -> PathBuf {
+        self.0.join("warm")
     }
 
     /// Folders of forgotten runs that are being deleted.
@@ -122,6 +131,11 @@ impl RunFolder {
     /// Exists from just before the work starts: from then on it must not start again.
     pub(crate) fn begun(&self) -> PathBuf {
         self.0.join("begun")
+    }
+
+    /// Which process was forked for it from a warm parent.
+    pub(crate) fn forked(&self) -> PathBuf {
+        self.0.join("forked")
     }
 
     /// How it ended.
