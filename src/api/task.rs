@@ -176,7 +176,7 @@ pub struct Source {
     /// Files that were uploaded into this namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<BundleSource>,
-    /// Of these files only those that one of these patterns matches, as in a `.gitignore` (`src/**`, `*.py`): a
+    /// Of these files only files that one of these patterns matches, as in a `.gitignore` (`src/**`, `*.py`): a
     /// pattern without a `/` in it means that name at any depth. All files when left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]

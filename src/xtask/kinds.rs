@@ -158,7 +158,7 @@ fn notice(of: &Capabilities) -> String {
 fn regions(of: &Capabilities) -> String {
     match of.regions {
         Regions::None => "–".to_owned(),
-        Regions::Listed => "those that its API lists".to_owned(),
+        Regions::Listed => "regions that its API lists".to_owned(),
         Regions::Chosen => "those of the settings".to_owned(),
         Regions::Known(names) => names.join(", "),
     }
