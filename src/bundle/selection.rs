@@ -1,7 +1,7 @@
 //! Which files become part of a bundle: patterns as in a `.gitignore`, matched against names only.
 //!
 //! Without `include` every file is meant; `exclude` then leaves files out. A pattern without a `/` in it means
-//! a file or folder of that name at any depth, one with a `/` is meant from the top, and one with a `/` at
+//! a file or folder with the same name at any depth, one with a `/` is meant from the top, and one with a `/` at
 //! its end means folders alone; what lies in a matched folder is matched with it. There are no exceptions
 //! (`!`): with two lists there is no need for them, and no order of patterns matters.
 
@@ -25,7 +25,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The files that a pattern of `include` matches, or all if there is none, less those that one of
+    /// The files that a pattern of `include` matches, or all if there is none, less the files that one of
     /// `exclude` matches.
     pub fn new<T: AsRef<str>>(include: &[T], exclude: &[T]) -> Result<Self, Error> {
         let include = (!include.is_empty()).then_some(include);
@@ -42,7 +42,7 @@ impl Selection {
         self.include.is_none() && self.exclude.is_empty()
     }
 
-    /// Whether the file of that name is taken.
+    /// Whether the file with this name is taken.
     pub fn takes(&self, path: &str) -> bool {
         let is_meant = self.include.as_ref().is_none_or(|include| include.is_match(path));
         is_meant && !self.exclude.is_match(path)

@@ -46,7 +46,7 @@ pub(super) struct World {
     pub(super) content: Option<&'static str>,
     /// What a fetch from git answers; `None`: nothing, as a slow host.
     pub(super) repository: Option<Result<SourceStatus, StartError>>,
-    /// The fetches that were asked for, and those that were given up.
+    /// The fetches that were asked for, and the fetches that were given up.
     pub(super) fetches: Vec<FetchOrder>,
     pub(super) cancelled: Vec<FetchKey>,
     /// The files that runs were started with, in order.
