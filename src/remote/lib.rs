@@ -42,6 +42,6 @@ pub use skyward_agent::protocol;
 
 pub use agent::{Agent, AgentError, RunReader};
 pub use binaries::AgentBinaries;
-pub use connections::Connections;
+pub use connections::{Connections, Greeted, greet_over};
 pub use dial::{PodDialer, Stream};
 pub use sessions::{HostKey, MachineKey, SessionSpec, Sessions};

@@ -29,7 +29,7 @@ use crate::{
     agent::{Agent, AgentError},
     bootstrap::{self, Bootstrap, BootstrapError, Deadline, Prepared, Progress},
     budget::Account,
-    connector,
+    connections::{self, Greeted},
     diagnosis::Diagnosis,
     dial::{self, Stream},
     mask::Mask,
@@ -373,8 +373,8 @@ impl Session {
             .map_err(bootstrap_interruption)?;
         if prepared.may_run {
             match greet(connection, &prepared, spec).await {
-                Ok((agent, closed, hello)) if hello.agent_digest == prepared.binary.digest => {
-                    return Ok(self.attached(agent, closed, hello, &prepared));
+                Ok(greeted) if greeted.hello.agent_digest == prepared.binary.digest => {
+                    return Ok(self.attached(greeted, &prepared));
                 }
                 Ok(_) => debug!(machine, "the agent is an older one"),
                 Err(Greeting::Refused(interruption)) => return Err(interruption),
@@ -388,7 +388,7 @@ impl Session {
         let patience = Instant::now() + self.shared.patience.agent;
         loop {
             match greet(connection, &prepared, spec).await {
-                Ok((agent, closed, hello)) => return Ok(self.attached(agent, closed, hello, &prepared)),
+                Ok(greeted) => return Ok(self.attached(greeted, &prepared)),
                 Err(Greeting::Refused(interruption)) => return Err(interruption),
                 Err(Greeting::Silent(why)) if Instant::now() >= patience => {
                     return Err(Interruption::Failed(SessionFailure {
@@ -404,13 +404,8 @@ impl Session {
     }
 
     /// Decides whether an agent that greeted us can be used.
-    fn attached(
-        &mut self,
-        agent: Agent,
-        closed: CancellationToken,
-        hello: HelloReply,
-        prepared: &Prepared,
-    ) -> Attached {
+    fn attached(&mut self, greeted: Greeted, prepared: &Prepared) -> Attached {
+        let Greeted { agent, hello, closed } = greeted;
         let outdated = hello.agent_digest != prepared.binary.digest;
         let claim = epoch_claim(&hello, self.spec.borrow().epoch);
         let ahead = claim.is_some();
@@ -591,32 +586,29 @@ async fn greet(
     connection: &Connection,
     prepared: &Prepared,
     spec: &SessionSpec,
-) -> Result<(Agent, CancellationToken, HelloReply), Greeting> {
+) -> Result<Greeted, Greeting> {
     let silent = |error: ExecError| Greeting::Silent(error.to_string());
     let (stream, bridged) = connection
         .socket(&prepared.socket(), &prepared.bridge())
         .await
         .map_err(silent)?;
-    let (wire, closed) = connector::open(stream, connection.meter().clone(), connection.breach().clone())
-        .await
-        .map_err(|error| Greeting::Silent(error.to_string()))?;
-    let agent = Agent::new(wire, &spec.installation, spec.epoch, &spec.epoch_proof);
     let refused = |message: String| {
         Greeting::Refused(Interruption::Failed(SessionFailure::new(
             FailureKind::AgentRefused,
             message,
         )))
     };
-    match agent.hello().await {
-        Ok(hello) if hello.machine == spec.machine.to_string() => {
+    let (meter, breach) = (connection.meter().clone(), connection.breach().clone());
+    match connections::greet(stream, meter, breach, spec).await {
+        Ok(greeted) if greeted.hello.machine == spec.machine.to_string() => {
             if bridged {
                 connection.prefer_bridge();
             }
-            Ok((agent.can(&hello), closed, hello))
+            Ok(greeted)
         }
-        Ok(hello) => Err(refused(format!(
+        Ok(greeted) => Err(refused(format!(
             "the agent there belongs to machine \"{}\": two machines share one address or one home directory",
-            hello.machine
+            greeted.hello.machine
         ))),
         Err(AgentError::StaleEpoch) => Err(Greeting::Refused(Interruption::EpochAhead)),
         Err(AgentError::Refused(why)) => Err(refused(format!("the agent refuses this controller: {why}"))),

@@ -16,6 +16,7 @@ const OLD_PAGE: &str = "The provided continue parameter is too old to display a 
 
 impl State {
     pub(crate) fn list(&self, call: &Call) -> Result<Value, Refusal> {
+        check_fields(call)?;
         let (version, after) = match &call.query.from {
             None => (self.version, None),
             Some(token) => {
@@ -79,6 +80,24 @@ impl State {
         };
         Ok(json!({ "kind": kind, "apiVersion": version, "metadata": meta, "items": items }))
     }
+}
+
+/// Refuses a selector of a field that objects of the resource are not selected by.
+pub(crate) fn check_fields(call: &Call) -> Result<(), Refusal> {
+    let Some(selectable) = call.resource.selectable else {
+        return Ok(());
+    };
+    for term in terms(call.query.fields.as_ref()) {
+        let field = term.split(['=', '!']).next().unwrap_or_default();
+        let is_known = field == "metadata.name"
+            || (field == "metadata.namespace" && call.resource.namespaced)
+            || selectable.contains(&field);
+        if !is_known {
+            let why = format!("field label not supported: {field}");
+            return Err(refusal::bad_request(&why));
+        }
+    }
+    Ok(())
 }
 
 impl Query {

@@ -19,9 +19,17 @@ pub struct Resource {
     pub generation: bool,
     /// Whether a replacement needs no version.
     pub unconditional: bool,
+    /// Fields that objects are selected by, besides name and namespace; `None`: no such selector is refused.
+    pub selectable: Option<&'static [&'static str]>,
 }
 
-const fn ours(plural: &'static str, kind: &'static str, namespaced: bool, status: bool) -> Resource {
+const fn ours(
+    plural: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+    status: bool,
+    selectable: &'static [&'static str],
+) -> Resource {
     Resource {
         group: "skyward.dev",
         version: "v1alpha1",
@@ -31,6 +39,7 @@ const fn ours(plural: &'static str, kind: &'static str, namespaced: bool, status
         status,
         generation: true,
         unconditional: false,
+        selectable: Some(selectable),
     }
 }
 
@@ -44,16 +53,17 @@ const fn core(plural: &'static str, kind: &'static str, namespaced: bool) -> Res
         status: false,
         generation: false,
         unconditional: true,
+        selectable: None,
     }
 }
 
 /// Every resource that the operator reads or writes.
 pub const RESOURCES: &[Resource] = &[
-    ours("pools", "Pool", true, true),
-    ours("machines", "Machine", true, true),
-    ours("tasks", "Task", true, true),
-    ours("providers", "Provider", false, true),
-    ours("offers", "Offer", false, false),
+    ours("pools", "Pool", true, true, &[]),
+    ours("machines", "Machine", true, true, &["spec.pool", "spec.provider"]),
+    ours("tasks", "Task", true, true, &["spec.pool", "status.phase"]),
+    ours("providers", "Provider", false, true, &[]),
+    ours("offers", "Offer", false, false, &["spec.provider"]),
     core("configmaps", "ConfigMap", true),
     core("secrets", "Secret", true),
     core("namespaces", "Namespace", false),

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tower::Service;
 
 use crate::{
+    list::check_fields,
     refusal,
     request::{Call, PatchKind, Verb},
     server::ApiServer,
@@ -100,6 +101,9 @@ impl ApiServer {
             Fate::Refused(code) => return Ok(refused(&refusal::unavailable(code))),
         }
         if call.verb == Verb::Watch {
+            if let Err(refusal) = check_fields(&call) {
+                return Ok(refused(&refusal));
+            }
             let lines = self
                 .watch(call, network)
                 .map(|line| line.map(http_body::Frame::data));

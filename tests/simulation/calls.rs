@@ -56,6 +56,7 @@ pub(crate) enum Luck {
 pub(crate) enum To {
     Api,
     Cloud,
+    Agent,
 }
 
 /// What became of the calls that wait.
@@ -207,6 +208,7 @@ impl Way {
         let faults = match to {
             To::Api => odds.api,
             To::Cloud => odds.clouds,
+            To::Agent => odds.agents,
         };
         if !percent(&mut random, faults) {
             return Luck::Good;

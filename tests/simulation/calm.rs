@@ -30,6 +30,7 @@ impl World {
             pool_unrest(&read(&object), &machines, &mut unrest);
         }
         unrest.extend(self.books());
+        unrest.extend(self.task_unrest());
         unrest
     }
 
@@ -108,6 +109,11 @@ impl World {
         for plural in ["pools", "machines"] {
             for object in self.server.all(plural) {
                 remains.push(format!("{plural}: {} is left", text(&object, "/metadata/name")));
+            }
+        }
+        for task in self.server.all("tasks") {
+            if text(&task, "/status/phase") == "Running" {
+                remains.push(format!("Task {} still runs", text(&task, "/metadata/name")));
             }
         }
         for secret in self.server.all("secrets") {

@@ -222,6 +222,9 @@ impl Call<'_> {
             .cloud_mut(truth)
             .make(order, now() + self.late, self.late, boots);
         client.recent.lock().insert(order.mark.machine_uid.clone(), now());
+        if truth.odds.lies > 0 && self.chance % 5 < 2 {
+            truth.liars.insert(id.clone());
+        }
         truth.tell(format!("{id} is made"));
         Ok(id)
     }

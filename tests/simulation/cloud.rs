@@ -10,6 +10,7 @@ use skyward_core::{
 };
 
 use crate::{
+    journal::Journal,
     kinds::Kind,
     time::{Moment, NEVER, SECOND, timestamp},
 };
@@ -48,8 +49,8 @@ pub(crate) struct Rented {
     pub(crate) gone: Moment,
     /// The host key that its address shows.
     pub(crate) host_key: String,
-    /// The newest epoch that its agent was told, with the proof.
-    pub(crate) epoch: (u64, String),
+    /// What its agent knows.
+    pub(crate) agent: Journal,
 }
 
 /// A resource that machines of a Pool share.
@@ -180,7 +181,7 @@ impl Cloud {
             end_ordered: NEVER,
             gone: NEVER,
             host_key: format!("ssh-ed25519 {id}"),
-            epoch: (0, String::new()),
+            agent: Journal::default(),
         });
         id
     }

@@ -7,7 +7,7 @@ use skyward_api::labels;
 use crate::{
     play::Play,
     rules::text,
-    time::{SECOND, now},
+    time::{MINUTE, SECOND, now},
     world::{TEAM, credentials, one_of, percent},
 };
 
@@ -135,6 +135,7 @@ impl Play {
     pub(crate) fn put_right(&mut self) {
         self.sell_out(false);
         self.limit(None);
+        self.resume_tasks();
         for name in self.names("pools") {
             self.change_pool(&name, json!({ "suspend": null, "budget": null }));
         }
@@ -146,7 +147,13 @@ impl Play {
                     cloud.revoked = false;
                 }
             }
-            // The credentials of the account where the machines are.
+        }
+        self.give_known_credentials();
+    }
+
+    /// The credentials of the account where the machines are, as the Provider says.
+    fn give_known_credentials(&mut self) {
+        for name in self.names("providers") {
             let provider = self.world.server.get("providers", "", &name);
             let known = provider.map(|provider| text(&provider, "/status/account").to_owned());
             let known = known.filter(|account| self.world.truth().clouds.contains_key(account));
@@ -154,13 +161,25 @@ impl Play {
         }
     }
 
+    /// The same, and looks again once orders under way had the time to end: they may be at the account whose
+    /// credentials a Provider had until now.
+    pub(crate) fn put_right_for_good(&mut self) {
+        self.put_right();
+        self.pass(MINUTE);
+        self.give_known_credentials();
+    }
+
     /// Perhaps something happens.
     pub(crate) fn happen(&mut self) {
+        let tasks = self.world.truth().odds.tasks;
+        if percent(&mut self.random, tasks) {
+            self.happen_to_a_task();
+        }
         let odds = self.world.truth().odds.happens;
         if !percent(&mut self.random, odds) {
             return;
         }
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..21) {
             0..6 => self.happen_to_a_machine(),
             6..10 => self.want_something_else(),
             10 | 11 => self.delete_a_record(),
@@ -171,6 +190,7 @@ impl Play {
             }
             14 | 15 => self.change_accounts(),
             16 => self.change_regions(),
+            17 => self.happen_to_an_agent(),
             _ => self.change_stock(),
         }
     }
@@ -224,7 +244,7 @@ impl Play {
         self.change_pool(&pool, spec);
     }
 
-    fn one_named(&mut self, plural: &str) -> Option<String> {
+    pub(crate) fn one_named(&mut self, plural: &str) -> Option<String> {
         let names = self.names(plural);
         (!names.is_empty()).then(|| names[self.random.random_range(0..names.len())].clone())
     }

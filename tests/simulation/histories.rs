@@ -29,13 +29,21 @@ pub(crate) fn calm(kind: usize, fault: Option<(u64, Luck)>) -> Play {
     play.world.add_provider("a", ALL[kind]);
     play.world.truth().add_stranger("a-1");
     play.add_pool("x", &["a"], 2);
+    play.add_task_of("All");
     play.settle(0, HOUR / 2, World::unrest);
     if play.is_broken() {
         return play;
     }
+    play.add_task_of("One");
+    play.pass(5 * SECOND);
+    play.delete_all("tasks", TEAM);
     play.delete_all("pools", TEAM);
     let accounts = play.world.accounts_in_use();
-    play.settle(0, HOUR, |world| world.remains(&accounts));
+    play.settle(0, HOUR, |world| {
+        let mut left = world.remains(&accounts);
+        left.extend(world.stored_in_vain());
+        left
+    });
     play.world.meter_agrees();
     play
 }
@@ -67,6 +75,9 @@ pub(crate) fn with_fault(seed: u64, planted: Option<Fault>) -> Play {
     for pool in pools {
         let desired = play.random.random_range(1..3);
         play.add_pool(&pool.to_string(), &providers, desired);
+    }
+    for _ in 0..play.random.random_range(0..4) {
+        play.add_task();
     }
     if restores {
         restored(&mut play);
@@ -102,14 +113,15 @@ fn undisturbed(play: &mut Play) {
             }
         },
         |play| {
-            play.put_right();
+            play.put_right_for_good();
             play.settle(0, 4 * HOUR, World::unrest);
         },
         |play| {
             play.delete_all("pools", TEAM);
             play.turbulence(3);
-            play.put_right();
+            play.put_right_for_good();
             play.settle(0, 2 * HOUR, |world| world.remains(&world.accounts_in_use()));
+            play.delete_all("tasks", TEAM);
         },
         // Orphans at former accounts are found there, and what machines shared.
         |play| {

@@ -3,21 +3,22 @@
 //! A history runs `skyward_controller::runtime` as it is, with its observing, planning and acting, in one
 //! thread and in simulated time. Around it stand an API server in memory (`skyward_apisim`), clouds whose
 //! state is known exactly ([`cloud`], [`kinds`]) and that answer as clouds do ([`client`]), machines that
-//! connect, break and lie ([`sessions`]), and users. Each process ([`process`]) has a runtime and a clock of
+//! connect, break and lie ([`sessions`]), agents that run what Tasks ask for ([`agents`], [`journal`]), and users. Each process ([`process`]) has a runtime and a clock of
 //! its own, so that it can be killed at any of its calls, or stand still there while another one leads.
 //!
-//! All calls of a process, to the API server and to clouds, wait for their turn ([`calls`]): one at a time,
+//! All calls of a process, to the API server, to clouds and to agents, wait for their turn ([`calls`]): one at a time,
 //! in an order that the seed decides, and with what befalls each of them. A seed tells nearly the same history
 //! each time: the order in which a process polls its tasks is not the seed's.
 //!
 //! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, [`calm`]
-//! when all is calm again; [`shortages`] both for what cannot be had, and [`restored`] for an API server that
+//! when all is calm again; [`tasks`] all of that for Tasks, [`shortages`] for what cannot be had, and [`restored`] for an API server that
 //! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed, and
 //! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose,
 //! which must be found.
 
 #![cfg(test)]
 
+mod agents;
 mod calls;
 mod calm;
 mod campaign;
@@ -26,6 +27,7 @@ mod client;
 mod cloud;
 mod happenings;
 mod histories;
+mod journal;
 mod kinds;
 mod planted;
 mod play;
@@ -34,5 +36,6 @@ mod restored;
 mod rules;
 mod sessions;
 mod shortages;
+mod tasks;
 mod time;
 mod world;

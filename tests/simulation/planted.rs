@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::{
+    rules::text,
     time::{MINUTE, Moment, now},
     world::{CLUSTER, STRANGE, World},
 };
@@ -69,10 +70,35 @@ pub(crate) enum Fault {
     FenceIgnored,
     /// A machine that shows another host key is dialled anew, and any key is taken for the machine's.
     HostKeyForgotten,
+    /// Each try to start a run is another run ([`crate::agents`] knows of this fault and of the next ones, which
+    /// are about what the operator tells agents, or hears of them).
+    StartedAnew,
+    /// A run that was to be started is taken for started.
+    StartLost,
+    /// A run that was started is taken for ended.
+    TakenForEnded,
+    /// A run that was to be stopped is taken for one that never began.
+    StopLost,
+    /// Agents are not told to forget.
+    ForgetLost,
+    /// An agent forgets a run as soon as it has told its end.
+    ForgottenTooSoon,
+    /// The end of a run is not heard.
+    EndsUnheard,
+    /// However a process exits, its run has succeeded.
+    ExitCodeLost,
+    /// The timeout of a Task does not come to the agent.
+    TimeoutLost,
+    /// A Task runs before its placement is on record.
+    PlacedUnrecorded,
+    /// The end of a Task is not recorded.
+    EndUnrecorded,
+    /// Another attempt of a Task has the number of the first one on record.
+    RetriesUncounted,
 }
 
 /// All of them.
-pub(crate) const ALL: [Fault; 15] = [
+pub(crate) const ALL: [Fault; 27] = [
     Fault::TokenIgnored,
     Fault::NotLookedFor,
     Fault::OrderedAgainAtOnce,
@@ -88,6 +114,18 @@ pub(crate) const ALL: [Fault; 15] = [
     Fault::PoolGoesFirst,
     Fault::FenceIgnored,
     Fault::HostKeyForgotten,
+    Fault::StartedAnew,
+    Fault::StartLost,
+    Fault::TakenForEnded,
+    Fault::StopLost,
+    Fault::ForgetLost,
+    Fault::ForgottenTooSoon,
+    Fault::EndsUnheard,
+    Fault::ExitCodeLost,
+    Fault::TimeoutLost,
+    Fault::PlacedUnrecorded,
+    Fault::EndUnrecorded,
+    Fault::RetriesUncounted,
 ];
 
 /// The client of an account, as the operator with that bug uses it.
@@ -293,10 +331,16 @@ async fn spoilt(
             Verb::Replace,
             true
         ) | (Fault::RecordsUnguarded, "machines", Verb::Create, false)
+            | (
+                Fault::PlacedUnrecorded | Fault::EndUnrecorded | Fault::RetriesUncounted,
+                "tasks",
+                Verb::Patch(_),
+                true
+            )
     ) {
         return Ok(request);
     }
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let mut object: Value = serde_json::from_slice(&body.collect_bytes().await?)?;
     match fault {
         Fault::AttemptsForgotten => {
@@ -305,6 +349,28 @@ async fn spoilt(
             }
         }
         Fault::RecordsUnguarded => object["metadata"]["finalizers"] = json!([]),
+        Fault::PlacedUnrecorded | Fault::EndUnrecorded | Fault::RetriesUncounted => {
+            // The last operation of the patch has the status.
+            let status = object
+                .as_array_mut()
+                .and_then(|operations| operations.last_mut())
+                .map(|operation| &mut operation["value"]);
+            let phase = status.as_ref().map_or("", |status| text(status, "/phase"));
+            let is_lost = match fault {
+                Fault::PlacedUnrecorded => phase == "Running",
+                Fault::EndUnrecorded => phase == "Succeeded" || phase == "Failed",
+                _ => false,
+            };
+            if is_lost {
+                let query = head.uri.query().unwrap_or_default();
+                head.uri = format!("{}?{query}&dryRun=All", head.uri.path()).parse()?;
+            }
+            if let (Fault::RetriesUncounted, Some(status)) = (fault, status)
+                && status["attempt"].as_u64() > Some(1)
+            {
+                status["attempt"] = 1.into();
+            }
+        }
         _ if object["metadata"]["deletionTimestamp"].is_string() => {
             let bare = json!({ "metadata": { "finalizers": [] } });
             let _gone = world.server.change("pools", &call.namespace, &call.name, bare);

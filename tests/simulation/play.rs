@@ -214,6 +214,8 @@ impl Play {
             stale: one_of(random, &[0, 5, 30]),
             happens: one_of(random, &[10, 30, 60]),
             lies: one_of(random, &[0, 0, 2]),
+            tasks: one_of(random, &[0, 30, 60]),
+            agents: one_of(random, &[0, 0, 5, 20]),
         }
     }
 }

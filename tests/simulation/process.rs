@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use object_store::memory::InMemory;
 use skyward_controller::{
     config::{Config, PodNetwork},
     deadline::Deadline,
@@ -67,9 +66,11 @@ impl Process {
             .build()
             .expect("a runtime of one thread needs nothing");
         let way = Way::new(world.clone(), number, identity.to_owned());
-        world
-            .truth()
-            .tell(format!("process {number} starts as {identity}"));
+        {
+            let mut truth = world.truth();
+            truth.processes += 1;
+            truth.tell(format!("process {number} starts as {identity}"));
+        }
         let entered = runtime.enter();
         let base = Instant::now();
         time::run(base, since);
@@ -172,7 +173,7 @@ fn parts(way: &Arc<Way>, identity: &str, lease: u64) -> Parts {
         }),
         capabilities: |name| Kind::named(name).map(|kind| &kind.capabilities),
         credential_keys: |_| &[],
-        store: Arc::new(Store::over(Arc::new(InMemory::new()))),
+        store: Arc::new(Store::over(way.world.store.clone())),
         agents: agents(),
         connect: Box::new(move |_, _, changed| {
             planted::connections(planted, Machines::new(machines, changed))

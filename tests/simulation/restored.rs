@@ -154,9 +154,12 @@ impl Play {
         truth.torn.extend(torn);
         truth.settled = settled;
         truth.watched.begin_anew(server.version());
+        truth.tasks.begin_anew();
         if let Some(restored) = &mut truth.restored {
             restored.forgotten = forgotten;
         }
+        drop(truth);
+        self.world.look_anew();
     }
 
     /// A person reads the conditions and decides; answers whether there was anything to decide.

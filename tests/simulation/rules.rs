@@ -128,17 +128,30 @@ impl World {
             match (change.plural(), change.gone) {
                 ("pools", false) => self.pool_asks(&change.object),
                 ("pools", true) => self.pool_may_go(&change),
-                ("providers", false) => {
-                    let limit = &change.object["spec"]["limits"]["machines"];
-                    let limit = limit.as_u64().map_or(usize::MAX, |limit| limit as usize);
-                    let name = text(&change.object, "/metadata/name");
-                    self.truth().watched.ask(name, limit);
-                }
+                ("providers", false) => self.provider_asks(&change.object),
                 ("machines", false) if change.before.is_none() => self.may_be_recorded(&change.object),
                 ("machines", true) => self.may_be_let_go(&change),
+                ("tasks", _) => self.task_changed(&change),
                 _ => {}
             }
         }
+    }
+
+    /// Looks at what is asked for now, after the API server went back to an earlier state.
+    pub(crate) fn look_anew(&self) {
+        for pool in self.server.all("pools") {
+            self.pool_asks(&pool);
+        }
+        for provider in self.server.all("providers") {
+            self.provider_asks(&provider);
+        }
+    }
+
+    fn provider_asks(&self, provider: &Value) {
+        let limit = &provider["spec"]["limits"]["machines"];
+        let limit = limit.as_u64().map_or(usize::MAX, |limit| limit as usize);
+        let name = text(provider, "/metadata/name");
+        self.truth().watched.ask(name, limit);
     }
 
     fn pool_asks(&self, pool: &Value) {

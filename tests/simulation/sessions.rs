@@ -1,13 +1,20 @@
 //! Machines as the controller's connections show them: they are dialled, prepared and become Ready, break,
 //! and some lie about themselves.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::Rng;
 use skyward_remote::{
-    Agent, Connections, HostKey, MachineKey, SessionSpec,
+    Agent, AgentError, Connections, Greeted, HostKey, MachineKey, SessionSpec,
+    budget::{Account, Budget},
+    greet_over,
     protocol::Reclaim,
     sessions::{EpochClaim, FailureKind, SessionFailure, SessionState, Stage},
     transcript::Transcript,
@@ -17,8 +24,10 @@ use tokio::{
     task::AbortHandle,
     time::sleep,
 };
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
+    agents::connect,
     calls::Way,
     time::{MINUTE, Moment, SECOND, now, timestamp},
     world::percent,
@@ -39,6 +48,8 @@ pub(crate) struct Machines {
 struct Shared {
     way: Arc<Way>,
     table: Mutex<BTreeMap<MachineKey, Session>>,
+    /// For what agents send.
+    budget: Budget,
     version: watch::Sender<u64>,
 }
 
@@ -47,6 +58,8 @@ struct Session {
     state: SessionState,
     /// When it takes its next step.
     next: Moment,
+    /// The connection to its agent.
+    link: Option<Link>,
 }
 
 impl Machines {
@@ -55,6 +68,7 @@ impl Machines {
         let shared = Arc::new(Shared {
             way,
             table: Mutex::default(),
+            budget: Budget::default(),
             version: watch::Sender::new(0),
         });
         let looking = shared.clone();
@@ -95,26 +109,13 @@ impl Shared {
         let mut random = self.way.world.chance(&name);
         let time = timestamp(now());
         let recorded = self.way.world.recorded_key(machine);
-        let state = &mut session.state;
-        let lost = || "connection refused".to_owned();
         let Some(there) = truth.answering(&machine.name) else {
-            match state.stage {
-                Stage::Failed(_) | Stage::Reconnecting { .. } => {}
-                _ if state.ready_at.is_some() => {
-                    let last_error = lost();
-                    state.stage = Stage::Reconnecting {
-                        last_error,
-                        since: time,
-                    };
-                }
-                _ => {
-                    let last_error = Some(lost());
-                    state.stage = Stage::Dialing { last_error };
-                }
-            }
+            session.link = None;
+            session.lose(time);
             session.next = now() + 3 * SECOND;
             return;
         };
+        let state = &mut session.state;
         if session.next > now() || matches!(state.stage, Stage::Failed(_)) {
             return;
         }
@@ -149,7 +150,9 @@ impl Shared {
             };
             return;
         }
-        if matches!(state.stage, Stage::Bootstrapping { .. }) && !calm && percent(&mut random, 3) {
+        // A machine that was Ready once is tried again instead.
+        let is_new = matches!(state.stage, Stage::Bootstrapping { .. }) && state.ready_at.is_none();
+        if is_new && !calm && percent(&mut random, 3) {
             state.stage = Stage::Failed(SessionFailure {
                 kind: FailureKind::StepFailed,
                 step: Some("probe".into()),
@@ -159,24 +162,95 @@ impl Shared {
             return;
         }
         state.bootstrapped_at.get_or_insert(time);
-        let ours = (session.spec.epoch, session.spec.epoch_proof.clone());
-        if there.epoch.0 > ours.0 {
+        let reclaim = there.reclaim.filter(|(said, _)| *said <= now());
+        let id = there.id.clone();
+        drop(truth);
+        let Some(link) = &session.link else {
+            session.link = Link::open(
+                &self.way,
+                &id,
+                self.budget.account(&machine.namespace),
+                &session.spec,
+            );
+            return;
+        };
+        let hello = match link.greeted.get() {
+            // Its agent answers later.
+            None => return,
+            Some(Ok(greeted)) if !greeted.closed.is_cancelled() => &greeted.hello,
+            Some(Ok(_) | Err(_)) => {
+                session.link = None;
+                session.lose(time);
+                return;
+            }
+        };
+        if hello.newest_epoch > session.spec.epoch {
             state.stage = Stage::EpochAhead;
-            let (epoch, proof) = there.epoch.clone();
-            state.newer_epoch = Some(EpochClaim { epoch, proof });
+            state.newer_epoch = Some(EpochClaim {
+                epoch: hello.newest_epoch,
+                proof: hello.epoch_proof.clone(),
+            });
+            // It is asked again.
+            session.link = None;
             return;
         }
-        there.epoch = ours;
         state.newer_epoch = None;
-        state.reclaim_at = there
-            .reclaim
-            .filter(|(said, _)| *said <= now())
-            .map(|(_, taken)| timestamp(taken));
+        state.reclaim_at = reclaim.map(|(_, taken)| timestamp(taken));
         state.stage = Stage::Ready;
         state.ready_at.get_or_insert(time);
         if !calm && percent(&mut random, lies) {
             lie(&mut random, state);
         }
+    }
+}
+
+impl Session {
+    /// The machine, or its agent, does not answer.
+    fn lose(&mut self, time: Timestamp) {
+        let state = &mut self.state;
+        let lost = || "connection refused".to_owned();
+        match state.stage {
+            Stage::Failed(_) | Stage::Reconnecting { .. } => {}
+            _ if state.ready_at.is_some() => {
+                let last_error = lost();
+                state.stage = Stage::Reconnecting {
+                    last_error,
+                    since: time,
+                };
+            }
+            _ => {
+                let last_error = Some(lost());
+                state.stage = Stage::Dialing { last_error };
+            }
+        }
+    }
+}
+
+/// A connection to an agent, which breaks when this is dropped.
+struct Link {
+    /// The agent, once it has answered our Hello.
+    greeted: Arc<OnceLock<Result<Greeted, AgentError>>>,
+    _cut: DropGuard,
+}
+
+impl Link {
+    fn open(way: &Arc<Way>, id: &str, account: Account, spec: &SessionSpec) -> Option<Self> {
+        let cut = CancellationToken::new();
+        let stream = connect(way, id, &cut)?;
+        let greeted = Arc::new(OnceLock::new());
+        let (answer, spec) = (greeted.clone(), spec.clone());
+        tokio::spawn(async move {
+            let _answered_once = answer.set(greet_over(stream, account, &spec).await);
+        });
+        Some(Self {
+            greeted,
+            _cut: cut.drop_guard(),
+        })
+    }
+
+    fn agent(&self) -> Option<Agent> {
+        let greeted = self.greeted.get()?.as_ref().ok()?;
+        (!greeted.closed.is_cancelled()).then(|| greeted.agent.clone())
     }
 }
 
@@ -212,7 +286,11 @@ impl Connections for Machines {
                 ..SessionState::default()
             },
             next: now() + 2 * SECOND,
+            link: None,
         });
+        if session.spec.epoch != spec.epoch {
+            session.link = None;
+        }
         session.spec = spec;
     }
 
@@ -225,9 +303,11 @@ impl Connections for Machines {
         table.get(machine).map(|session| session.state.clone())
     }
 
-    /// Tasks are not simulated.
-    fn agent(&self, _: &MachineKey) -> Option<Agent> {
-        None
+    fn agent(&self, machine: &MachineKey) -> Option<Agent> {
+        let table = self.shared.table.lock();
+        let session = table.get(machine)?;
+        let is_ready = session.state.stage == Stage::Ready;
+        session.link.as_ref().filter(|_| is_ready)?.agent()
     }
 
     fn transcript(&self, _: &MachineKey) -> Option<Transcript> {

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use object_store::memory::InMemory;
 use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;
@@ -18,6 +19,7 @@ use crate::{
     planted::Fault,
     restored::Restored,
     rules::{Settled, Watched},
+    tasks::Tasks,
     time::{now, time_of_day},
 };
 
@@ -47,14 +49,20 @@ pub(crate) struct Odds {
     pub(crate) stale: u32,
     /// Something happens: to machines, to what users want, to accounts.
     pub(crate) happens: u32,
+    /// A user makes a Task, or changes one.
+    pub(crate) tasks: u32,
     /// A machine says what is not so.
     pub(crate) lies: u32,
+    /// A call to an agent fails, or its answer is lost or late.
+    pub(crate) agents: u32,
 }
 
 /// Everything outside of the processes.
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) server: Arc<ApiServer>,
+    /// What the result store keeps.
+    pub(crate) store: Arc<InMemory>,
     truth: Mutex<Truth>,
 }
 
@@ -75,6 +83,12 @@ pub(crate) struct Truth {
     pub(crate) restored: Option<Restored>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
+    /// How many processes there were.
+    pub(crate) processes: u32,
+    /// Machines whose agents lie, by the cloud's ids.
+    pub(crate) liars: BTreeSet<String>,
+    /// What the rules remember of runs.
+    pub(crate) tasks: Tasks,
     /// Tokens of host keys that came with orders.
     pub(crate) tokens: BTreeSet<String>,
     /// UIDs of records that somebody removed by force, or that a restore forgot.
@@ -108,6 +122,7 @@ impl World {
         Arc::new(Self {
             seed,
             server,
+            store: Arc::default(),
             truth: Mutex::new(Truth {
                 odds,
                 calm: true,
@@ -117,6 +132,9 @@ impl World {
                 planted: None,
                 restored: None,
                 calls: 0,
+                processes: 0,
+                liars: BTreeSet::new(),
+                tasks: Tasks::default(),
                 tokens: BTreeSet::new(),
                 torn: BTreeSet::new(),
                 settled: Vec::new(),
@@ -207,6 +225,18 @@ impl Truth {
         alive
             .filter(|machine| machine.mark.machine_uid == machine_uid)
             .count()
+    }
+
+    /// The machine of that id of its cloud.
+    pub(crate) fn machine(&self, id: &str) -> Option<&Rented> {
+        let mut machines = self.clouds.values().flat_map(|cloud| &cloud.rented);
+        machines.find(|machine| machine.id == id)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn rented(&mut self, id: &str) -> Option<&mut Rented> {
+        let mut machines = self.clouds.values_mut().flat_map(|cloud| &mut cloud.rented);
+        machines.find(|machine| machine.id == id)
     }
 
     /// The machine of that name that answers, wherever it is.

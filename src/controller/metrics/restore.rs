@@ -97,6 +97,7 @@ pub(super) mod tests {
             attempt: 1,
             hourly: Some(skyward_core::Usd::new(25, 1)),
             standing: Standing::Strange,
+            confirmed: true,
         };
         Evidence {
             orphans: ids.iter().map(orphan).collect(),

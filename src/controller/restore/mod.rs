@@ -169,17 +169,17 @@ impl Holds {
         self.since.elapsed() >= time
     }
 
-    /// Notes that an account was listed in full. A list that proves old memory holds its Provider
-    /// at once; the Provider's controller then says so, and how a person ends the hold. Returns
-    /// whether this was the first list.
+    /// Notes that an account was listed in full. A list that proves old memory, or may prove it once the next
+    /// list agrees, holds its Provider at once; the Provider's controller then says so, and how a person ends
+    /// the hold. Returns whether this was the first list.
     pub fn listed(&self, provider: &str, evidence: Evidence) -> bool {
-        let proves = evidence.proves();
+        let may_prove = evidence.may_prove();
         let mut inner = self.inner.lock();
         let known = inner.providers.entry(provider.to_owned()).or_default();
-        let news = known.evidence.as_deref() != Some(&evidence) || (proves && !known.held);
+        let news = known.evidence.as_deref() != Some(&evidence) || (may_prove && !known.held);
         let first = known.listed_at.replace(Instant::now()).is_none();
         known.evidence = Some(Arc::new(evidence));
-        known.held |= proves;
+        known.held |= may_prove;
         drop(inner);
         if news {
             self.news.enqueue(provider.to_owned());

@@ -18,6 +18,7 @@ fn strange() -> Evidence {
             attempt: 1,
             hourly: None,
             standing: Standing::Strange,
+            confirmed: true,
         }],
         marks_prove: true,
         too_many: false,

@@ -169,7 +169,8 @@ async fn sweep_account(
         now,
         plan.forgotten.min(brake(plan.evidence.listed)),
     ));
-    memory.sightings.retain(|id, _| plan.watch.contains(id));
+    let is_there = |id: &String| plan.watch.contains(id) || plan.strange.contains(id);
+    memory.sightings.retain(|id, _| is_there(id));
     let mut again = EVERY;
     for id in &plan.watch {
         memory.sightings.entry(id.clone()).or_insert(now);

@@ -31,6 +31,8 @@ pub struct Plan {
     pub delete: Vec<MachineRef>,
     /// Seen, but not long enough.
     pub watch: BTreeSet<String>,
+    /// Machines without a trace of their Pool: when each was first seen is remembered.
+    pub strange: BTreeSet<String>,
     /// How many of the machines in `delete` are of Pools that are gone.
     pub forgotten: usize,
     /// What the list says of this cluster's memory.
@@ -97,6 +99,18 @@ pub fn plan(
         }
         // Nothing runs on the machine any more, and some clouds bill it until it is ended.
         let standing = if is_adopted { Standing::Ordinary } else { standing };
+        let is_seen_twice = || {
+            let first = sightings.get(&machine.id);
+            first.is_some_and(|first| elapsed(*first, now) >= settle)
+        };
+        let is_in_doubt = standing == Standing::Strange && evidence::is_traceless(machine, remembered);
+        if is_in_doubt {
+            plan.strange.insert(machine.id.clone());
+        }
+        let confirmed = !is_in_doubt || is_seen_twice();
+        if !confirmed {
+            plan.watch.insert(machine.id.clone());
+        }
         if !ends && !is_adopted {
             plan.evidence.orphans.push(Orphan {
                 id: machine.id.clone(),
@@ -105,6 +119,7 @@ pub fn plan(
                 attempt: machine.mark.attempt,
                 hourly: machine.rental.hourly_price,
                 standing,
+                confirmed,
             });
         }
         found.push((machine, standing, ends));
@@ -114,7 +129,7 @@ pub fn plan(
         .filter(|(_, standing, ends)| *standing == Standing::Forgotten && !ends)
         .count();
     plan.evidence.too_many = forgotten > 0 && forgotten + rules.ended_lately > brake(plan.evidence.listed);
-    let held = rules.held || plan.evidence.proves();
+    let held = rules.held || plan.evidence.may_prove();
     for (machine, standing, ends) in found {
         let may_end = ends
             || !held

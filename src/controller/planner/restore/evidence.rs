@@ -59,6 +59,9 @@ pub struct Orphan {
     pub hourly: Option<Usd>,
     /// Its kind.
     pub standing: Standing,
+    /// Whether it exists. An outdated list may show the last machine of a Pool that is gone, key and all:
+    /// a machine without a trace of its Pool counts once two lists, a settle time apart, have shown it.
+    pub confirmed: bool,
 }
 
 /// What a complete list says.
@@ -75,8 +78,8 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Whether this list proves that the cluster's memory is old.
-    pub fn proves(&self) -> bool {
+    /// Whether this list proves that the cluster's memory is old, or the next list may.
+    pub fn may_prove(&self) -> bool {
         self.marks_prove
             && self
                 .orphans
@@ -86,7 +89,8 @@ impl Evidence {
 
     /// Orphans that are not ended, and wait for a decision.
     pub fn waiting(&self) -> impl Iterator<Item = &Orphan> {
-        self.orphans.iter().filter(|orphan| match orphan.standing {
+        let confirmed = self.orphans.iter().filter(|orphan| orphan.confirmed);
+        confirmed.filter(|orphan| match orphan.standing {
             Standing::Ordinary => false,
             Standing::Forgotten => self.too_many,
             Standing::Strange => true,
@@ -113,6 +117,13 @@ pub fn orphans<'a>(
             ours && !on_its_way_out && !has_record
         })
         .map(|machine| (machine, standing(machine, remembered)))
+}
+
+/// Whether nothing that this cluster remembers says anything of a machine or of its Pool.
+pub(crate) fn is_traceless(machine: &ProviderMachine, remembered: &Remembered) -> bool {
+    let mark = &machine.mark;
+    let attempt = (mark.pool_uid.clone(), mark.attempt);
+    !remembered.pools.contains_key(&mark.pool_uid) && !remembered.attempts.contains_key(&attempt)
 }
 
 fn standing(machine: &ProviderMachine, remembered: &Remembered) -> Standing {

@@ -100,7 +100,7 @@ fn written(verdict: &Verdict, old: &[Condition], now: i64) -> Vec<Condition> {
 fn an_ordinary_orphan_ends_as_ever_and_proves_nothing() {
     let plan = look(&[machine("a", "here", 5), machine("b", "here", 1)], &rules());
     assert_eq!(ended(&plan), ["a", "b"]);
-    assert!(!plan.evidence.proves());
+    assert!(!plan.evidence.may_prove());
     assert_eq!(judge(&plan.evidence, &[], None, 0), Verdict::default());
 }
 
@@ -109,7 +109,7 @@ fn an_attempt_that_was_never_counted_or_a_pool_without_a_trace_is_proof_and_ends
     for strange in [machine("s", "here", 6), machine("s", "never", 1)] {
         let listed = [strange, machine("o", "here", 2)];
         let plan = look(&listed, &rules());
-        assert!(plan.evidence.proves());
+        assert!(plan.evidence.may_prove());
         assert!(
             ended(&plan).is_empty(),
             "not even the ordinary one: the record may be old too"
@@ -133,6 +133,46 @@ fn an_attempt_that_was_never_counted_or_a_pool_without_a_trace_is_proof_and_ends
     }
 }
 
+/// The evidence of the first list that shows these machines.
+fn first_look(listed: &[ProviderMachine]) -> orphans::Plan {
+    let never = Sightings::new();
+    orphans::plan("here", listed, &remembered(), &rules(), &never, SETTLE, at(0))
+}
+
+#[test]
+fn a_list_that_may_be_outdated_holds_until_the_next_one_and_proves_nothing() {
+    let listed = [machine("s", "never", 1), machine("o", "here", 2)];
+    let plan = first_look(&listed);
+    assert!(plan.watch.contains("s"), "it is looked for again soon");
+    assert!(ended(&plan).is_empty());
+    let first = judge(&plan.evidence, &[], None, 0);
+    assert!(first.held && first.condition.is_none(), "{first:?}");
+    // The machine was gone: an outdated list has shown it.
+    let nothing = look(&listed[1..], &rules()).evidence;
+    assert_eq!(judge(&nothing, &[], None, 20), Verdict::default());
+    let again = judge(&look(&listed, &rules()).evidence, &[], None, 20);
+    assert_eq!(again.condition.unwrap().reason, reason::RESTORE_PROVED);
+}
+
+#[test]
+fn a_decision_does_not_free_a_provider_while_another_machine_may_be_proof() {
+    let known = look(&[machine("a", "never", 1)], &rules()).evidence;
+    let conditions = written(&judge(&known, &[], None, 0), &[], 0);
+    let mut both = first_look(&[machine("b", "never", 1)]).evidence;
+    both.orphans.extend(known.orphans);
+    let end = format!("End@{}", digest(["a"].into_iter()));
+    let decided = judge(&both, &conditions, Some(&end), 60);
+    assert!(decided.held);
+    assert_eq!(decided.decided.unwrap().machines, ["a"]);
+}
+
+#[test]
+fn an_attempt_that_no_pool_has_counted_is_proof_at_once() {
+    let plan = first_look(&[machine("s", "here", 6)]);
+    let verdict = judge(&plan.evidence, &[], None, 0);
+    assert_eq!(verdict.condition.unwrap().reason, reason::RESTORE_PROVED);
+}
+
 #[test]
 fn what_a_pool_counts_since_is_no_proof_that_it_was_not_forgotten() {
     let listed = [machine("s", "here", 6), machine("o", "here", 6)];
@@ -140,7 +180,7 @@ fn what_a_pool_counts_since_is_no_proof_that_it_was_not_forgotten() {
     known.recorded.insert("uid-o".into());
     let seen: Sightings = listed.iter().map(|machine| (machine.id.clone(), at(0))).collect();
     let plan = orphans::plan("here", &listed, &known, &rules(), &seen, SETTLE, at(1000));
-    assert!(plan.evidence.proves(), "that attempt was counted twice");
+    assert!(plan.evidence.may_prove(), "that attempt was counted twice");
     let orphans = plan.evidence.orphans.iter();
     let strange = orphans.filter(|orphan| orphan.standing == Standing::Strange);
     assert_eq!(
@@ -157,7 +197,7 @@ fn an_attempt_that_another_record_has_was_counted_twice() {
     known.attempts.insert(attempt, "uid-of-the-record".into());
     let seen: Sightings = listed.iter().map(|machine| (machine.id.clone(), at(0))).collect();
     let plan = orphans::plan("here", &listed, &known, &rules(), &seen, SETTLE, at(1000));
-    assert!(plan.evidence.proves() && ended(&plan).is_empty());
+    assert!(plan.evidence.may_prove() && ended(&plan).is_empty());
 }
 
 #[test]
@@ -240,10 +280,10 @@ fn a_decision_names_what_a_person_saw_and_no_other_machine() {
     };
     let plan = look(&[machine("a", "never", 1)], &told);
     assert_eq!(ended(&plan), ["a"]);
-    assert!(!plan.evidence.proves(), "what is decided is no proof any more");
+    assert!(!plan.evidence.may_prove(), "what is decided is no proof any more");
     let plan = look(&[machine("a", "never", 1), machine("c", "never", 1)], &told);
     assert_eq!(ended(&plan), ["a"]);
-    assert!(plan.evidence.proves());
+    assert!(plan.evidence.may_prove());
 }
 
 fn decided_condition(decision: &RestoreDecision) -> Verdict {
@@ -391,7 +431,7 @@ fn what_is_adopted_ends_when_its_work_is_over() {
         ["a"],
         "its agent stopped it, and it may cost money still"
     );
-    assert!(!plan.evidence.proves());
+    assert!(!plan.evidence.may_prove());
     let held = Rules { held: true, ..told };
     assert!(ended(&look(&listed, &held)).is_empty());
 }

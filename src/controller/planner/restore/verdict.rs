@@ -136,6 +136,12 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
     };
     let mut waiting: Vec<&Orphan> = evidence.waiting().filter(|orphan| !told(orphan)).collect();
     let strange = waiting.iter().any(|orphan| orphan.standing == Standing::Strange);
+    // The next list tells whether it exists: nothing is said about it, ordered or ended before.
+    let unsure = evidence.marks_prove
+        && evidence
+            .orphans
+            .iter()
+            .any(|orphan| orphan.standing == Standing::Strange && !orphan.confirmed && !told(&orphan));
     waiting.sort_by(|a, b| a.id.cmp(&b.id));
     waiting.truncate(MOST_IDS);
     let proved = (evidence.marks_prove && strange) || epoch.is_some() || was("True").is_some();
@@ -153,6 +159,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
             }
         });
         return Verdict {
+            held: unsure,
             condition: over,
             ..Verdict::default()
         };
@@ -217,6 +224,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
         };
         let message = format!("{who}: the {} machine(s) of {digest} {becomes}.", waiting.len());
         return Verdict {
+            held: unsure,
             condition: Some(NewCondition::new(RESTORE_DETECTED, false, reason, message)),
             decided: Some(decided),
             ..Verdict::default()
@@ -232,7 +240,7 @@ pub fn verdict(seen: &Seen<'_>, now: Timestamp) -> Verdict {
         reason::TOO_MANY_ORPHANS
     };
     Verdict {
-        held: proved,
+        held: proved || unsure,
         condition: Some(NewCondition {
             type_: RESTORE_DETECTED,
             status: proved.then_some(true),

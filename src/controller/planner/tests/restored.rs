@@ -190,6 +190,7 @@ fn a_restored_cluster_holds_its_provider_until_a_person_ends_the_machines() {
 fn a_restored_cluster_holds_its_provider_until_a_person_adopts_the_machines() {
     let mut account = restored();
     account.look(0);
+    account.look(60);
     account.happens(120, "a person writes that they stay");
     account.annotation = Some(told(&account, "Adopt"));
     account.look(120);

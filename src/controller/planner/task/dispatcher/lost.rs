@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::{
     Dispatcher, MOST_DISCARDED, NEVER_CLAIMED, UNCLAIMED,
     runs::synthetic,
-    state::{Collect, Run, RunStage, has_result_left},
+    state::{Collect, Run, RunStage, Unclaimed, has_result_left},
 };
 use crate::task::{
     message::{ClusterMemory, Effect},
@@ -105,42 +105,67 @@ impl Dispatcher {
                 *discarded.entry(run.place).or_default() += 1;
             }
         }
-        let old: Vec<RunId> = self
+        let old: Vec<(RunId, SlotAttempt)> = self
             .unclaimed
             .iter()
-            .filter(|(_, run)| gone(&run.place) || now.duration_since(run.since).unsigned_abs() >= UNCLAIMED)
-            .map(|(id, _)| id.clone())
+            .filter(|((_, place), run)| {
+                gone(place) || now.duration_since(run.since).unsigned_abs() >= UNCLAIMED
+            })
+            .map(|(key, _)| key.clone())
             .collect();
-        for id in old {
-            let Some(unclaimed) = self.unclaimed.get(&id) else {
+        for key in old {
+            let (id, place) = &key;
+            let Some(unclaimed) = self.unclaimed.get_mut(&key) else {
                 continue;
             };
-            let count = discarded.entry(unclaimed.place).or_default();
+            let Some(machine) = self.machines.get(place).map(|machine| machine.name.clone()) else {
+                self.unclaimed.remove(&key);
+                self.dirty = true;
+                continue;
+            };
+            let elsewhere = self.runs.get(id).filter(|run| run.place != *place);
+            // Only one machine has the run of a Task, and one after the other stops and forgets it.
+            if elsewhere.is_some_and(|run| !run.discard || run.forgetting || run.start.is_some()) {
+                unclaimed.wait(now);
+                continue;
+            }
+            let count = discarded.entry(*place).or_default();
             let is_full = *count >= MOST_DISCARDED;
             let age = now.duration_since(unclaimed.since).unsigned_abs();
-            if is_full && age < NEVER_CLAIMED && self.machines.contains_key(&unclaimed.place) {
+            if is_full && age < NEVER_CLAIMED {
                 continue;
             }
             *count += 1;
-            let Some(unclaimed) = self.unclaimed.remove(&id) else {
+            let Some(unclaimed) = self.unclaimed.remove(&key) else {
                 continue;
             };
             self.dirty = true;
-            let claimed = self.runs.contains_key(&id);
-            let Some(machine) = self.machines.get(&unclaimed.place) else {
-                continue;
-            };
+            let claimed = self.runs.get(id).is_some_and(|run| run.place == *place);
             // A machine that connects anew tells of a dropped run again.
             if claimed || is_full {
                 continue;
             }
             let stage = unclaimed.finished.map_or(RunStage::Running, RunStage::Finished);
-            let mut run = Run::new(unclaimed.place, machine.name.clone(), stage);
+            let mut run = Run::new(*place, machine, stage);
             run.sent = true;
             run.discard();
             run.stop = Some((GRACE, "Unclaimed"));
-            self.runs.insert(id.clone(), run);
-            self.drive(&id, now);
+            if let Some(other) = self.runs.insert(id.clone(), run) {
+                // That machine may never answer: it has its turn again later.
+                let waiting = Unclaimed::of(&other, now);
+                self.unclaimed.insert((id.clone(), other.place), waiting);
+            }
+            self.drive(id, now);
         }
+    }
+
+    /// Runs that agents told of, and of which nothing else is known there, with their places.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = (SlotAttempt, &Unclaimed)> {
+        let is_unknown =
+            |(id, place): &(RunId, SlotAttempt)| self.runs.get(id).is_none_or(|known| known.place != *place);
+        self.unclaimed
+            .iter()
+            .filter(move |(key, _)| is_unknown(key))
+            .map(|((_, place), unclaimed)| (*place, unclaimed))
     }
 }

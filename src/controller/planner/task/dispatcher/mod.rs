@@ -125,8 +125,9 @@ pub struct Dispatcher {
     tasks: BTreeMap<Uid, TaskState>,
     queue: BTreeSet<QueueKey>,
     runs: BTreeMap<RunId, Run>,
-    /// Runs that an agent told of and no Task claims yet.
-    unclaimed: BTreeMap<RunId, Unclaimed>,
+    /// Runs that an agent told of and no Task claims yet, each with the machine that told: what one machine
+    /// tells says nothing about what another one has.
+    unclaimed: BTreeMap<(RunId, SlotAttempt), Unclaimed>,
     /// Tasks that are gone, whose stored data goes once their runs are gone.
     deleted: BTreeSet<Uid>,
     /// Tasks that we dropped before the watch did: what it still shows of them is old.
@@ -300,10 +301,8 @@ impl Dispatcher {
                 }
             }
         }
-        for (run, unclaimed) in &self.unclaimed {
-            if !self.runs.contains_key(run)
-                && let Some(machine) = self.machines.get(&unclaimed.place)
-            {
+        for (place, _) in self.unknown() {
+            if let Some(machine) = self.machines.get(&place) {
                 *load.runs.entry(machine.name.to_string()).or_default() += 1;
             }
         }

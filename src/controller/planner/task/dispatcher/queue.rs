@@ -140,9 +140,9 @@ impl Dispatcher {
         for (_, run) in self.runs.iter().filter(occupies) {
             *used.entry(run.place).or_default() += 1;
         }
-        for (run, unclaimed) in &self.unclaimed {
-            if unclaimed.finished.is_none() && !self.runs.contains_key(run) {
-                *used.entry(unclaimed.place).or_default() += 1;
+        for (place, unclaimed) in self.unknown() {
+            if unclaimed.finished.is_none() {
+                *used.entry(place).or_default() += 1;
             }
         }
         used

@@ -6,7 +6,7 @@
 //! that its status does not know: a Task with a stored outcome does not run again, and no attempt
 //! reuses a number under which something is stored.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use skyward_api::{condition::reason, task::Placement};
@@ -14,7 +14,7 @@ use skyward_api::{condition::reason, task::Placement};
 use super::{
     Dispatcher, STORE_AGAIN,
     runs::synthetic,
-    state::{Collect, Read, RunStage, Stage, Stored},
+    state::{Collect, Read, RunStage, Stage, Stored, Unclaimed},
 };
 use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
@@ -160,13 +160,20 @@ impl Dispatcher {
         let found = self
             .unclaimed
             .iter()
-            .filter(|(id, run)| self.machines.contains_key(&run.place) && may_be(id));
-        // Sorted by attempt: the newest remains.
-        let newest: BTreeMap<Uid, (RunId, SlotAttempt)> = found
-            .map(|(id, run)| (id.uid.clone(), (id.clone(), run.place)))
-            .collect();
-        for (uid, (id, place)) in newest {
-            self.unclaimed.remove(&id);
+            .filter(|((id, place), _)| self.machines.contains_key(place) && may_be(id));
+        // The newest attempt; of several machines that tell of it, the machine that told first.
+        let rank = |key: &(RunId, SlotAttempt), run: &Unclaimed| (key.0.attempt, Reverse(run.since));
+        let mut newest: BTreeMap<&Uid, (&(RunId, SlotAttempt), &Unclaimed)> = BTreeMap::new();
+        for (key, run) in found {
+            let best = newest.entry(&key.0.uid).or_insert((key, run));
+            if rank(key, run) > rank(best.0, best.1) {
+                *best = (key, run);
+            }
+        }
+        let newest: Vec<(RunId, SlotAttempt)> = newest.into_values().map(|(key, _)| key.clone()).collect();
+        for (id, place) in newest {
+            let uid = id.uid.clone();
+            self.unclaimed.remove(&(id.clone(), place));
             if let Some(task) = self.tasks.get_mut(&uid) {
                 task.counts.attempt = id.attempt - 1;
             }

@@ -290,6 +290,10 @@ impl Dispatcher {
         now: Timestamp,
     ) {
         let Some(run) = self.runs.get_mut(id) else { return };
+        // An answer of another connection, perhaps of another machine: the newest Stop has one of its own.
+        if run.stop_sent != Some(connection) {
+            return;
+        }
         match result {
             Ok(state) => self.on_state(id, *state, now),
             Err(AgentError::NotFound) => {
@@ -304,10 +308,8 @@ impl Dispatcher {
                 }
             }
             Err(error) => {
-                if run.stop_sent == Some(connection) {
-                    run.stop_sent = None;
-                    run.not_before = Some(now + AGAIN);
-                }
+                run.stop_sent = None;
+                run.not_before = Some(now + AGAIN);
                 let machine = run.machine.clone();
                 if error == AgentError::StaleEpoch {
                     self.doubt_leadership(machine);
@@ -334,17 +336,11 @@ impl Dispatcher {
         {
             self.reread(&id.uid);
         }
-        let known = self.unclaimed.entry(id).or_insert(Unclaimed {
-            place,
+        let known = self.unclaimed.entry((id, place)).or_insert(Unclaimed {
             since: now,
             finished: None,
             room: None,
         });
-        // The last machine to report it counts, until a record says which machine has the run.
-        if known.place != place {
-            known.place = place;
-            known.finished = None;
-        }
         // An end that is kept keeps its room.
         if finished.is_some() || known.finished.is_none() {
             known.room = room;

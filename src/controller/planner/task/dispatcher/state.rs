@@ -292,11 +292,38 @@ pub(super) enum Collect {
 
 #[derive(Debug)]
 pub(super) struct Unclaimed {
-    pub(super) place: SlotAttempt,
     pub(super) since: Timestamp,
     pub(super) finished: Option<Arc<Finished>>,
     /// Its room in the budget for facts: a machine may name any number of runs.
     pub(super) room: Option<Permit>,
+}
+
+impl Unclaimed {
+    /// A run that was to be stopped and forgotten, and waits for its turn again.
+    pub(super) fn of(run: &Run, now: Timestamp) -> Self {
+        let finished = match &run.stage {
+            RunStage::Finished(finished) => Some(finished.clone()),
+            RunStage::Reserved | RunStage::Starting | RunStage::Running | RunStage::Lost => None,
+        };
+        Self {
+            since: now,
+            finished,
+            room: None,
+        }
+    }
+
+    /// Another machine has the run of that id, perhaps for long: output that can be fetched again is dropped
+    /// meanwhile, with its room.
+    pub(super) fn wait(&mut self, now: Timestamp) {
+        self.since = now;
+        self.room = None;
+        if let Some(finished) = &mut self.finished {
+            let finished = Arc::make_mut(finished);
+            finished.log = Vec::new();
+            finished.result = Vec::new();
+            finished.log_tail = Vec::new();
+        }
+    }
 }
 
 impl Run {

@@ -91,7 +91,7 @@ impl Dispatcher {
             run.sent = true;
             run.unasked = true;
             // Only the recorded machine can report the run.
-            let told = self.unclaimed.remove(&id).filter(|told| told.place == *place);
+            let told = self.unclaimed.remove(&(id.clone(), *place));
             if let Some(finished) = told.as_ref().and_then(|told| told.finished.clone()) {
                 run.stage = RunStage::Finished(finished);
                 run.room = told.and_then(|told| told.room);

@@ -511,3 +511,59 @@ fn another_machine_cannot_tell_a_new_leader_how_a_run_ended() {
     world.quiet();
     assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
 }
+
+#[test]
+fn a_run_that_no_task_claims_ends_and_is_forgotten_although_another_machine_tells_of_it_too() {
+    for (tells_first, ends) in [(true, false), (false, false), (false, true)] {
+        let mut world = World::new(1, 2);
+        let (uid, place, run) = one_runs(&mut world);
+        let liar = *world.machines.keys().find(|other| **other != place).unwrap();
+        // It never lets go of what it says it has.
+        world.machines.get_mut(&liar).unwrap().refuses_epoch = true;
+        if ends {
+            world.finish(place, &run, 0);
+        }
+        world.objects.remove(&uid);
+        world.restart();
+        if tells_first {
+            world.tell(fact_of(liar, &run, None));
+        }
+        world.quiet();
+        if !tells_first {
+            world.tell(fact_of(liar, &run, None));
+        }
+        world.pass(60);
+        world.calm();
+        let forgotten = &world.machines[&place].forgotten;
+        assert!(
+            forgotten.contains(&run),
+            "tells first: {tells_first}, ends: {ends}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_another_machine_tells_of_while_its_task_runs_ends_there_once_the_task_has_ended() {
+    let mut world = World::new(1, 2);
+    let (uid, place, run) = one_runs(&mut world);
+    let other = *world.machines.keys().find(|other| **other != place).unwrap();
+    let twin = world.machines[&place].runs[&run].clone();
+    world
+        .machines
+        .get_mut(&other)
+        .unwrap()
+        .runs
+        .insert(run.clone(), twin);
+    world.tell(fact_of(other, &run, None));
+    world.pass(60);
+    assert!(
+        !world.machines[&other].runs[&run].stopping,
+        "the Task may be placed there"
+    );
+    world.finish(place, &run, 0);
+    world.pass(60);
+    world.calm();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+    assert!(world.machines[&other].forgotten.contains(&run));
+    assert!(world.dispatcher.is_empty());
+}

@@ -99,6 +99,24 @@ fn a_task_whose_placement_was_forgotten_takes_its_run_up_again_and_runs_once() {
     }
 }
 
+#[test]
+fn a_machine_that_tells_of_a_forgotten_run_after_its_own_machine_did_does_not_get_it() {
+    let mut world = World::new(1, 2);
+    let (uid, place, run) = restored_before_placement(&mut world);
+    world.tell(Event::Memory(ClusterMemory::Held));
+    world.quiet();
+    world.pass(5);
+    let liar = *world.machines.keys().find(|other| **other != place).unwrap();
+    world.tell(super::agents::fact_of(liar, &run, None));
+    world.tell(Event::Memory(ClusterMemory::Whole));
+    world.quiet();
+    assert_eq!(world.status(&uid).placed, [place]);
+    world.pass(60);
+    world.calm();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+    assert!(world.machines[&liar].forgotten.is_empty());
+}
+
 /// What the store has of a run that succeeded.
 fn outcome(machine: &str) -> Box<Collected> {
     Box::new(Collected {
