@@ -9,6 +9,7 @@ pub mod aws;
 pub mod backend;
 pub mod core;
 pub mod digitalocean;
+pub mod hyperstack;
 pub mod lambda;
 #[cfg(test)]
 mod published;
@@ -43,6 +44,7 @@ pub const CLOUDS: &[&str] = &[
     "vultr",
     "digitalocean",
     "scaleway",
+    "hyperstack",
 ];
 
 /// A cloud by its name.
@@ -57,6 +59,7 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "vultr" => Some(Box::new(Rest::new(vultr::Vultr))),
         "digitalocean" => Some(Box::new(Rest::new(digitalocean::DigitalOcean::default()))),
         "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway::default()))),
+        "hyperstack" => Some(Box::new(Rest::new(hyperstack::Hyperstack::default()))),
         _ => None,
     }
 }

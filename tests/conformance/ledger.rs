@@ -289,7 +289,8 @@ fn spec(bench: &Bench, offer: &Offer, market: Market) -> Value {
     })
 }
 
-/// The ledger's cost is the bill's within 0.1 %, and never less.
+/// The ledger's cost is the bill's within 0.1 %, and never less. Hyperstack does not bill a machine that is made or
+/// deleted, and the ledger does, since nobody says when exactly that is: of a few hours that is 1 %.
 fn assert_settled(story: &str, record: &Record<'_>) {
     let (ours, bill) = record.both();
     assert!(bill > Usd::ZERO, "{story}: nothing was billed");
@@ -300,8 +301,13 @@ fn assert_settled(story: &str, record: &Record<'_>) {
         bill.exact(),
         record.machine
     );
+    let parts: i64 = if record.bench.sim.name() == "hyperstack" {
+        100
+    } else {
+        1_000
+    };
     assert!(
-        (ours - bill) * 1_000 <= bill,
+        (ours - bill) * parts <= bill,
         "{story}: the ledger has {} and the bill {}: {:#?}",
         ours.exact(),
         bill.exact(),

@@ -11,6 +11,7 @@ mod canary;
 mod digitalocean;
 mod fence;
 mod foreign;
+mod hyperstack;
 mod ledger;
 mod marks;
 mod overlay;

@@ -10,7 +10,7 @@ use skyward_core::Market;
 use crate::in_virtual_time;
 
 /// The fields of a machine that may carry its mark.
-struct Mark {
+pub(crate) struct Mark {
     label: String,
     tags: BTreeMap<String, String>,
     /// Tags that are plain texts.
@@ -28,12 +28,14 @@ impl Default for Mark {
 }
 
 /// Exchanges the mark of a machine.
-fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
+pub(crate) fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
     bench.sim.world(|world| {
         let machine = world.machines.get_mut(id).unwrap();
         match kind {
             "vastai" => swap(&mut machine.mark.name, &mut other.label),
-            "digitalocean" | "scaleway" | "vultr" => swap(&mut machine.detail["tags"], &mut other.texts),
+            "digitalocean" | "hyperstack" | "scaleway" | "vultr" => {
+                swap(&mut machine.detail["tags"], &mut other.texts);
+            }
             _ => swap(&mut machine.mark.tags, &mut other.tags),
         }
     });
@@ -41,7 +43,15 @@ fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
 
 #[test]
 fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
-    for kind in ["aws", "digitalocean", "lambda", "scaleway", "vastai", "vultr"] {
+    for kind in [
+        "aws",
+        "digitalocean",
+        "hyperstack",
+        "lambda",
+        "scaleway",
+        "vastai",
+        "vultr",
+    ] {
         if !can_be_tried(kind) {
             continue;
         }

@@ -59,6 +59,7 @@ const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
 #[case("vultr", "vultr.json", "/v2", None)]
 #[case("scaleway", "scaleway.derived.json", "", None)]
 #[case("digitalocean", "digitalocean.json", "", None)]
+#[case("hyperstack", "hyperstack.json", "/v1", None)]
 #[case("vastai", "vastai.relaxed.yaml", "", None)]
 // GraphQL has no description: its one path goes past Prism.
 #[case("runpod", "runpod-rest-v2.json", "", Some("/graphql"))]

@@ -17,7 +17,7 @@ use skyward_provider_kit::{
     http::{Answer, Effect},
     lookup::Listed,
 };
-use skyward_providers::{digitalocean, lambda, runpod, scaleway, vastai, verda, vultr};
+use skyward_providers::{digitalocean, hyperstack, lambda, runpod, scaleway, vastai, verda, vultr};
 
 use crate::{document::document, input::Input};
 
@@ -333,6 +333,57 @@ pub(crate) fn scaleway(data: &[u8]) {
         assert!(price.is_none_or(|price| !price.is_zero()));
     }
     offered(&offers::offers(&kinds, &shortages, &settings));
+}
+
+fn hyperstack_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("hyperstack", "machines.json"),
+        fixture!("hyperstack", "catalogue.json"),
+        json!({ "status": true, "cidr": "10.0.0.0/24", "max_vms": 250 }),
+    ];
+    known.extend(bodies(fixture!("hyperstack", "errors.json")));
+    known
+}
+
+pub(crate) fn hyperstack_seeds() -> Vec<Vec<u8>> {
+    seeds(&hyperstack_known())
+}
+
+pub(crate) fn hyperstack(data: &[u8]) {
+    use hyperstack::{
+        config::Settings,
+        errors::{for_now, is_busy, provider_error},
+        map,
+        offers::{self, Catalogue},
+        wire::{Flavor, Group, Image, Machine, Price},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(hyperstack_known);
+    let heard = Heard::of(data, "Hyperstack", &KNOWN);
+    heard.judged(
+        provider_error,
+        &["/instances/0/id", "/environment/id", "/keypair/id"],
+    );
+    let refused = for_now(provider_error(&heard.answer));
+    assert!(!is_busy(&refused) || refused.kind == ErrorKind::Transient);
+    for listed in heard.each::<Machine>("/instances") {
+        machine(&listed, map::machine(&listed, false).as_ref());
+        let ended = map::machine(&listed, true);
+        assert_eq!(ended.map(|ended| ended.mark), listed.mark());
+    }
+    let images = heard.each::<Group<Image>>("/images");
+    let image = map::image(&images, "n3-H100x1");
+    assert!(image.is_none_or(|name| !name.is_empty()));
+    let network = heard.body["cidr"].as_str().and_then(map::network);
+    assert!(network.is_none_or(|network| !network.starts_with("0.")));
+    let groups = heard.each::<Group<Flavor>>("/data");
+    let catalogue = Catalogue::new(groups, heard.each::<Price>("/prices"), Timestamp::UNIX_EPOCH);
+    for gpu in ["H100-80G-PCIe", "A100-80G-PCIe-spot", "-spot", ""] {
+        let _ = offers::is_spot(gpu);
+        let price = catalogue.price(gpu, u32::MAX);
+        assert!(price.is_none_or(|price| !price.is_zero()));
+    }
+    offered(&offers::offers(&catalogue, &Settings::default()));
 }
 
 fn vastai_known() -> Vec<Value> {

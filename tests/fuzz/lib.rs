@@ -72,6 +72,11 @@ pub const TARGETS: &[Target] = &[
         seeds: clouds::digitalocean_seeds,
     },
     Target {
+        name: "hyperstack",
+        run: clouds::hyperstack,
+        seeds: clouds::hyperstack_seeds,
+    },
+    Target {
         name: "lambda",
         run: clouds::lambda,
         seeds: clouds::lambda_seeds,

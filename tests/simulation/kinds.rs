@@ -106,6 +106,64 @@ const VERDA: Kind = Kind {
     tells_start: true,
 };
 
+/// DigitalOcean: Droplets with tags; keys, firewalls and tags are shared.
+const DIGITALOCEAN: Kind = Kind {
+    capabilities: Capabilities {
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        poll_interval: Duration::from_secs(15),
+        billing_minimum: Duration::from_secs(60),
+        connected: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("digitalocean")
+    },
+    regions: &["nyc", "tor"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Scaleway: Instances with tags, billed by the minute; every key of a project is on them.
+const SCALEWAY: Kind = Kind {
+    capabilities: Capabilities {
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        poll_interval: Duration::from_secs(15),
+        billing_step: Duration::from_secs(60),
+        billing_minimum: Duration::from_secs(60),
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("scaleway")
+    },
+    regions: &["par"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Hyperstack: virtual machines with labels in environments, which are shared as their keys are; both markets,
+/// billed by the minute.
+const HYPERSTACK: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        billing_step: Duration::from_secs(60),
+        connected: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("hyperstack")
+    },
+    regions: &["canada", "norway"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
 /// Pods of a cluster: nothing lags, and there is no bill.
 const CONTAINER: Kind = Kind {
     capabilities: Capabilities {
@@ -126,7 +184,16 @@ const CONTAINER: Kind = Kind {
 };
 
 /// All of them.
-pub(crate) const ALL: [&Kind; 5] = [&AWS, &RUNPOD, &VASTAI, &VERDA, &CONTAINER];
+pub(crate) const ALL: [&Kind; 8] = [
+    &AWS,
+    &RUNPOD,
+    &VASTAI,
+    &VERDA,
+    &CONTAINER,
+    &DIGITALOCEAN,
+    &SCALEWAY,
+    &HYPERSTACK,
+];
 
 impl Kind {
     pub(crate) const fn name(&self) -> &'static str {

@@ -119,6 +119,7 @@ impl Clouds {
                     ("SCW_DEFAULT_PROJECT_ID", account.to_owned()),
                 ],
             ),
+            "hyperstack" => (key(), vec![("HYPERSTACK_API_KEY", secret.clone())]),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),

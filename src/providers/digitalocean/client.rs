@@ -158,8 +158,7 @@ impl Store for Firewalls {
             Err(error) if matches!(error.kind, ErrorKind::AlreadyExists | ErrorKind::InvalidOrder) => {}
             added => added?,
         }
-        let call = Call::post(FIREWALLS.add, self.0.path).wanting(self.0.id);
-        self.0.rest.made(call.json(firewall(name, content))).await
+        self.0.post(firewall(name, content)).await
     }
 
     async fn remove(&self, id: &str) -> Result<(), ProviderError> {

@@ -30,8 +30,10 @@ impl<'de> Deserialize<'de> for Amount {
             Written::Number(number) => number.to_string(),
             Written::Text(text) => text,
         };
-        let digits = text.trim().parse().map(Self);
-        digits.map_err(|_| D::Error::custom("not an amount"))
+        let text = text.trim();
+        // Some clouds write nothing as `0E-9`.
+        let digits = text.parse().or_else(|_| Decimal::from_scientific(text));
+        digits.map(Self).map_err(|_| D::Error::custom("not an amount"))
     }
 }
 
@@ -40,9 +42,10 @@ pub fn factor(written: Option<f64>) -> Option<Decimal> {
     written?.to_string().parse().ok()
 }
 
-/// A moment as clouds write it; `None` for what is none.
+/// A moment as clouds write it, in UTC where no zone is written; `None` for what is none.
 pub fn time(text: Option<&str>) -> Option<Timestamp> {
-    text?.trim().parse().ok()
+    let text = text?.trim();
+    text.parse().or_else(|_| format!("{text}Z").parse()).ok()
 }
 
 #[cfg(test)]
@@ -55,13 +58,28 @@ mod tests {
     #[case("\" 3.170\"", Usd::cents(317))]
     #[case("1e-3", Usd::new(1, 3))]
     #[case("2", Usd::from(2))]
+    #[case("\"0E-9\"", Usd::ZERO)]
+    #[case("\"1.5e2\"", Usd::from(150))]
     fn amounts_are_read_from_numbers_and_texts(#[case] json: &str, #[case] expected: Usd) {
         assert_eq!(serde_json::from_str::<Amount>(json).unwrap().usd(), expected);
+    }
+
+    #[rstest]
+    #[case("2026-01-01T00:00:00Z", true)]
+    #[case("2026-01-01T01:00:00+01:00", true)]
+    #[case(" 2026-01-01T00:00:00\n", true)]
+    #[case("2026-01-01T00:00:00.000000", true)]
+    #[case("", false)]
+    #[case("soon", false)]
+    fn moments_are_read_with_their_zone_and_as_utc_without_one(#[case] text: &str, #[case] is_one: bool) {
+        let expected = is_one.then(|| "2026-01-01T00:00:00Z".parse().unwrap());
+        assert_eq!(time(Some(text)), expected);
     }
 
     #[test]
     fn what_is_no_amount_is_refused() {
         assert!(serde_json::from_str::<Amount>("\"free\"").is_err());
         assert!(serde_json::from_str::<Amount>("[]").is_err());
+        assert!(serde_json::from_str::<Amount>("\"1e4000000000\"").is_err());
     }
 }

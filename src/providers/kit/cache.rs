@@ -54,7 +54,7 @@ impl<K: Ord + Clone, T> Cache<K, T> {
     /// Remembers this from now on.
     pub fn insert(&self, key: K, answer: T) {
         // A new entry, even where the former one is young.
-        self.forget(|there| *there == key);
+        self.entries.lock().remove(&key);
         let entry = self.entry(key);
         // Only a concurrent caller can have the new entry.
         let _ = entry.set(Arc::new(answer));

@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
-    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, error::ErrorClass, order::Owner,
+    Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, error::ErrorClass,
+    machine::FailureKind, order::Owner,
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -29,6 +30,8 @@ use crate::{
 pub const PRICE_AGE: Duration = Duration::from_mins(5);
 /// Most new machines that are remembered: more than an account can order while lists lag.
 const ORDERED: usize = 4096;
+/// How long a machine that the cloud may take back is remembered: much longer than between two looks at it.
+const REMEMBERED: Duration = Duration::from_hours(24);
 
 /// A machine in a cloud's list.
 pub trait Listed: Clone + Send + Sync + 'static {
@@ -59,6 +62,9 @@ pub trait Service: Send + Sync + 'static {
     const CAPABILITIES: &'static Capabilities;
     /// Longest time of one operation of the contract.
     const OPERATION: Duration = Duration::from_secs(45);
+    /// Whether a machine that the cloud took back is found nowhere any more. Then what was seen of it before has to tell
+    /// that the cloud might take it back.
+    const DROPS_TAKEN: bool = false;
 
     /// Proves the credentials; answers with the account's id, where the cloud tells one.
     async fn account(&self) -> Result<Option<String>, ProviderError> {
@@ -108,7 +114,7 @@ pub trait Service: Send + Sync + 'static {
     /// that it is gone.
     async fn end(&self, machine: &Self::Machine) -> Result<Deletion, ProviderError>;
 
-    /// Whether the cloud took a machine that is gone back, so that it is still reported.
+    /// Whether the cloud took this machine back if it is gone, so that it is still reported.
     fn taken_back(&self, _machine: &Self::Machine) -> bool {
         false
     }
@@ -129,6 +135,62 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
+/// The machines whose end was ordered: some clouds show them as they show machines that they take back. Lists do
+/// not decide when one is forgotten: they may lag, and a machine is still shown by its id when they have
+/// dropped it.
+pub struct Ended(Cache<String, ()>);
+
+impl Default for Ended {
+    fn default() -> Self {
+        // More than an account can order in that time.
+        Self(Cache::new(Duration::from_hours(1), 1 << 16))
+    }
+}
+
+impl Ended {
+    /// The end of this machine is ordered, perhaps again.
+    pub fn add(&self, machine: &impl Listed) {
+        self.0.insert(machine.id(), ());
+    }
+
+    /// Whether the end of this machine was ordered lately.
+    pub fn has(&self, machine: &impl Listed) -> bool {
+        self.0.known(&machine.id()).is_some()
+    }
+}
+
+/// How long what was in a shared resource may keep it from being removed after it is gone.
+const LEAVES: Duration = Duration::from_mins(2);
+
+/// Shared resources that a cloud does not remove for a while after everything in them is gone, by their ids, and
+/// since when it does not.
+pub struct Leaving(Cache<String, Instant>);
+
+impl Default for Leaving {
+    fn default() -> Self {
+        Self(Cache::new(Duration::from_hours(1), ORDERED))
+    }
+}
+
+impl Leaving {
+    /// The result of a removal: an error that passes is none at first, since the next look tells. One that lasts is
+    /// told, for something else may be in it.
+    pub fn judge(&self, id: &str, removed: Result<(), ProviderError>) -> Result<(), ProviderError> {
+        let id = id.to_owned();
+        match removed {
+            Err(error) if error.kind == ErrorKind::Transient => match self.0.known(&id) {
+                Some(since) if since.elapsed() >= LEAVES => Err(error),
+                Some(_) => Ok(()),
+                None => {
+                    self.0.insert(id, Instant::now());
+                    Ok(())
+                }
+            },
+            removed => removed,
+        }
+    }
+}
+
 /// The provider over a service.
 pub(crate) fn provider<S: Service>(service: S, settings: Value, identity: String) -> Arc<dyn Provider> {
     Arc::new(LookUp {
@@ -137,6 +199,7 @@ pub(crate) fn provider<S: Service>(service: S, settings: Value, identity: String
         identity,
         machines: Batched::default(),
         ordered: Cache::new(S::CAPABILITIES.settle_time, ORDERED),
+        seen: Cache::new(REMEMBERED, ORDERED),
     })
 }
 
@@ -149,6 +212,8 @@ struct LookUp<S: Service> {
     machines: Batched<Vec<S::Machine>>,
     /// Ids of new machines by the UIDs of their Machines, for as long as a list may lack them.
     ordered: Cache<String, String>,
+    /// Machines that the cloud may take back and then drops, as they were seen last, by their ids.
+    seen: Cache<String, ProviderMachine>,
 }
 
 /// The result of a look for one machine.
@@ -269,6 +334,12 @@ impl<S: Service> LookUp<S> {
             }
             found => found,
         };
+        let id = match &found {
+            Look::Found(found) => Some(found.id()),
+            Look::Nothing | Look::Foreign => machine.id.clone(),
+        };
+        // What is gone from now on was ended.
+        self.seen.forget(|seen| Some(seen) == id.as_ref());
         let ended = match found {
             Look::Found(found) if !found.gone() => or_gone(self.service.end(&found).await),
             Look::Foreign => Ok(Deletion::Foreign),
@@ -278,6 +349,28 @@ impl<S: Service> LookUp<S> {
             self.ordered.forget(|uid| *uid == machine.mark.machine_uid);
         }
         ended
+    }
+
+    /// The machine as the contract has it, remembered where the cloud may take it back and then drops it.
+    fn seen(&self, found: &S::Machine) -> Option<ProviderMachine> {
+        let seen = self.service.seen(found)?;
+        if S::DROPS_TAKEN && !found.gone() && self.service.taken_back(found) {
+            self.seen.insert(seen.id.clone(), seen.clone());
+        }
+        Some(seen)
+    }
+
+    /// A machine that is found nowhere any more, where the cloud took it back.
+    fn dropped(&self, machine: &MachineRef) -> Option<ProviderMachine> {
+        let seen = self.seen.known(machine.id.as_ref()?)?;
+        let taken = || ProviderMachine {
+            phase: ProviderPhase::failed(
+                FailureKind::Reclaimed,
+                "the cloud took the spot machine back, and shows it no more",
+            ),
+            ..(*seen).clone()
+        };
+        seen.mark.is(&machine.mark).then(taken)
     }
 
     async fn left(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
@@ -342,13 +435,15 @@ impl<S: Service> Provider for LookUp<S> {
     }
 
     async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let Look::Found(found) = operation(S::OPERATION, self.look(machine)).await? else {
-            return Ok(None);
+        let found = match operation(S::OPERATION, self.look(machine)).await? {
+            Look::Found(found) => found,
+            Look::Nothing => return Ok(self.dropped(machine)),
+            Look::Foreign => return Ok(None),
         };
         if found.gone() && !self.service.taken_back(&found) || machine.id.is_none() && found.unfinished() {
             return Ok(None);
         }
-        let Some(mut seen) = self.service.seen(&found) else {
+        let Some(mut seen) = self.seen(&found) else {
             return Ok(None);
         };
         if !machine.started
@@ -365,7 +460,7 @@ impl<S: Service> Provider for LookUp<S> {
         Ok(machines
             .iter()
             .filter(|machine| !machine.gone())
-            .filter_map(|machine| self.service.seen(machine))
+            .filter_map(|machine| self.seen(machine))
             .filter(|machine| scope.holds(&machine.mark.cluster, &machine.mark.pool_uid))
             .collect())
     }

@@ -160,7 +160,7 @@ impl Name {
         let unfit = |what: String| ProviderError::new(ErrorKind::Unsupported, "name the machine", what);
         let uid = |uid: &String| {
             if compact {
-                compacted(uid).ok_or_else(|| unfit(format!("{uid} is no UID, and no name can hold it")))
+                compacted(uid).ok_or_else(|| not_a_uid(uid))
             } else {
                 Ok(uid.clone())
             }
@@ -224,6 +224,12 @@ impl Name {
     }
 }
 
+/// The refusal of a text without a short form that could be read again.
+fn not_a_uid(uid: &str) -> ProviderError {
+    let what = format!("{uid} is no UID, and no name can hold it");
+    ProviderError::new(ErrorKind::Unsupported, "name the machine", what)
+}
+
 /// Where the hyphens of a UID stand.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
@@ -271,6 +277,31 @@ pub fn pool_of(cluster: &str, name: &str) -> Option<String> {
     let rest = name.strip_prefix(&prefix(cluster))?;
     let uid = rest.split_once('.').map_or(rest, |(uid, _)| uid);
     (!uid.is_empty()).then(|| uid.to_owned())
+}
+
+/// Name of a machine of at most so many characters, by which no other machine of any installation is called.
+pub fn unique_name(mark: &Mark, longest: usize) -> String {
+    let unique = digest(&format!("{} {}", mark.cluster, mark.machine_uid), 12);
+    let readable = hostname(mark);
+    let readable = cut(&readable, longest.saturating_sub(unique.len() + 1));
+    format!("{}-{unique}", readable.trim_end_matches('-'))
+}
+
+/// Prefix of the short names of resources that Pools of this installation share.
+fn short_prefix(cluster: &str) -> String {
+    format!("sky-{}", digest(cluster, 8))
+}
+
+/// Name of a resource by its content, in 50 lower-case letters, digits and hyphens, for clouds whose names
+/// have no more. It has six digits of the content's digest, so contents must be compared as well.
+pub fn short_name(cluster: &str, pool_uid: &str, content: &str) -> Result<String, ProviderError> {
+    let uid = compacted(pool_uid).ok_or_else(|| not_a_uid(pool_uid))?;
+    Ok(format!("{}{uid}{}", short_prefix(cluster), digest(content, 6)))
+}
+
+/// UID of the Pool of a resource with this short name, if it is ours.
+pub fn pool_of_short(cluster: &str, name: &str) -> Option<String> {
+    expanded(name.strip_prefix(&short_prefix(cluster))?.get(..32)?)
 }
 
 #[cfg(test)]
@@ -394,5 +425,48 @@ mod tests {
         assert_eq!(pool_of("c-uid", "laptop"), None);
         assert_ne!(script, content_name("c-uid", "p-uid", "sleep 2"));
         assert!(content_name("c-uid", &"u".repeat(36), "x").len() <= 62);
+    }
+    #[test]
+    fn a_unique_name_fits_and_is_of_one_machine() {
+        let mark = Mark {
+            machine: format!("{}-0-1", "m".repeat(35)),
+            ..with_uids()
+        };
+        let name = unique_name(&mark, 50);
+        assert!(name.len() <= 50 && name.starts_with("skyward-mmm"), "{name}");
+        assert_eq!(name, crate::dns_label(&name));
+        let again = Mark {
+            machine_uid: "another".into(),
+            ..mark.clone()
+        };
+        assert_ne!(unique_name(&again, 50), name);
+        let elsewhere = Mark {
+            cluster: "another".into(),
+            ..mark
+        };
+        assert_ne!(unique_name(&elsewhere, 50), name);
+    }
+
+    #[test]
+    fn short_names_tell_their_pool_and_other_names_do_not() {
+        let uid = with_uids().pool_uid;
+        let name = short_name("c-uid", &uid, "CANADA-1").unwrap();
+        assert!(name.len() <= 50, "{name}");
+        assert_eq!(pool_of_short("c-uid", &name), Some(uid.clone()));
+        assert_eq!(pool_of_short("another", &name), None);
+        assert_ne!(name, short_name("c-uid", &uid, "NORWAY-1").unwrap());
+        let refused = short_name("c-uid", "p-uid", "CANADA-1").unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Unsupported);
+        let prefix = short_prefix("c-uid");
+        let other = content_name("c-uid", &uid, "x");
+        for foreign in [
+            "sky-1",
+            "",
+            &prefix,
+            &format!("{prefix}{}", "-".repeat(38)),
+            &other,
+        ] {
+            assert_eq!(pool_of_short("c-uid", foreign), None, "{foreign}");
+        }
     }
 }

@@ -114,10 +114,7 @@ impl Store for RestStore {
     }
 
     async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
-        let call = Call::post(self.words.add, self.path).wanting(self.id);
-        self.rest
-            .made(call.json(json!({ "name": name, self.content: content })))
-            .await
+        self.post(json!({ "name": name, self.content: content })).await
     }
 
     async fn remove(&self, id: &str) -> Result<(), ProviderError> {
@@ -128,6 +125,12 @@ impl Store for RestStore {
 }
 
 impl RestStore {
+    /// Adds the entry of this body; answers with its id.
+    pub async fn post(&self, body: Value) -> Result<String, ProviderError> {
+        let call = Call::post(self.words.add, self.path).wanting(self.id);
+        self.rest.made(call.json(body)).await
+    }
+
     fn stored(&self, entry: &Value) -> Result<Stored, ProviderError> {
         let id = match &entry["id"] {
             Value::String(id) => id.clone(),
@@ -146,12 +149,47 @@ impl RestStore {
     }
 }
 
+/// A store that is such a collection, whose entries are added with another body than name and content.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The collection.
+    pub store: RestStore,
+    /// The body, from name and content.
+    pub body: fn(&str, &str) -> Value,
+}
+
+#[async_trait]
+impl Store for Written {
+    fn words(&self) -> Words {
+        self.store.words
+    }
+
+    async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
+        self.store.list().await
+    }
+
+    async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
+        self.store.post((self.body)(name, content)).await
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), ProviderError> {
+        self.store.remove(id).await
+    }
+}
+
 /// The entries of Pools in a store.
 pub struct Shared {
     store: Box<dyn Store>,
+    names: Names,
     listed: Batched<Vec<Stored>>,
     /// New entries: lists may lag.
     made: Maker,
+}
+
+/// How entries are named after their Pool and their content.
+struct Names {
+    write: fn(&str, &str, &str) -> Result<String, ProviderError>,
+    pool_of: fn(&str, &str) -> Option<String>,
 }
 
 impl Shared {
@@ -159,8 +197,23 @@ impl Shared {
     pub fn new(store: impl Store + 'static) -> Self {
         Self {
             store: Box::new(store),
+            names: Names {
+                write: |cluster, pool_uid, content| Ok(marks::content_name(cluster, pool_uid, content)),
+                pool_of: marks::pool_of,
+            },
             listed: Batched::default(),
             made: Maker::default(),
+        }
+    }
+
+    /// The same where names have at most 50 characters. Lists must show the contents.
+    pub fn short(store: impl Store + 'static) -> Self {
+        Self {
+            names: Names {
+                write: marks::short_name,
+                pool_of: marks::pool_of_short,
+            },
+            ..Self::new(store)
         }
     }
 
@@ -172,7 +225,7 @@ impl Shared {
     /// The entry of the order's Pool with this content, which is in the store now.
     pub async fn holding(&self, order: &Order, content: &str) -> Result<Stored, ProviderError> {
         let since = Instant::now();
-        let name = marks::content_name(&order.mark.cluster, &order.mark.pool_uid, content);
+        let name = (self.names.write)(&order.mark.cluster, &order.mark.pool_uid, content)?;
         let is_it = |there: &Stored| {
             there.name == name
                 && there
@@ -211,7 +264,7 @@ impl Shared {
     /// The entries of an installation's Pools.
     pub async fn left(&self, cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
         let ours = |there: Stored| {
-            marks::pool_of(cluster, &there.name).map(|pool_uid| Leftover {
+            (self.names.pool_of)(cluster, &there.name).map(|pool_uid| Leftover {
                 kind: self.kind(),
                 id: there.id,
                 region: String::new(),
@@ -359,5 +412,22 @@ mod tests {
         assert!(shared.left("another").await.unwrap().is_empty());
         shared.give_back(&left[0].id).await.unwrap();
         assert!(shared.left("c-uid").await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_key_with_a_short_name_is_found_again_and_returned_with_its_pool() {
+        let store = Fake::default();
+        let mut order = order();
+        order.mark.pool_uid = "1d3f5a52-5d0e-4b0a-9a43-3f1d6f0c9a11".into();
+        let first = Shared::short(store.clone()).key(&order).await.unwrap();
+        assert_eq!(first.name.len(), 50, "{}", first.name);
+        let shared = Shared::short(store.clone());
+        assert_eq!(shared.key(&order).await.unwrap().id, first.id);
+        let left = shared.left("c-uid").await.unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].pool_uid, order.mark.pool_uid);
+        // Of another content, and of the same few digits.
+        store.there.lock()[0].content = Some("ssh-ed25519 CCCC".into());
+        assert_ne!(shared.key(&order).await.unwrap().id, first.id);
     }
 }

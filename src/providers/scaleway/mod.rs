@@ -51,11 +51,7 @@ impl kind::Kind for Scaleway {
     const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
 
     fn auth(credentials: &Credentials) -> Result<Auth, ProviderError> {
-        Ok(Auth::Header {
-            name: "x-auth-token",
-            prefix: "",
-            key: credentials.token(SECRET_KEY)?,
-        })
+        Ok(Auth::header_of("x-auth-token", credentials.token(SECRET_KEY)?))
     }
 
     fn complete(mut settings: Settings, credentials: &Credentials) -> Result<Settings, ProviderError> {

@@ -19,10 +19,10 @@ use skyward_core::{
     provider::{HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Cache, Kind,
+    Kind,
     boot::bare_script,
     http::{Answer, Auth, Batched, Rest, Rule},
-    lookup::{self, PRICE_AGE, Service},
+    lookup::{self, Ended, PRICE_AGE, Service},
     shared::{SCRIPTS, SSH_KEYS, Shared},
 };
 
@@ -34,12 +34,6 @@ use wire::{Instance, InstanceType};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "verda";
-/// How long an ordered end is remembered: it is ordered again until Verda says that the machine is
-/// gone, and then the machine is not looked at any more. Lists do not decide this: they may lag,
-/// and a machine is still shown by its id when they have dropped it.
-const REMEMBERED: Duration = Duration::from_hours(1);
-/// Most ends that are remembered: more than an account can order in that time.
-const ENDED: usize = 1 << 16;
 
 impl Kind for Verda {
     const CLOUD: &'static str = "Verda";
@@ -64,7 +58,7 @@ impl Kind for Verda {
             client,
             settings,
             types: Batched::default(),
-            ended: Cache::new(REMEMBERED, ENDED),
+            ended: Ended::default(),
         }
     }
 }
@@ -99,7 +93,7 @@ pub struct Verda {
     keys: Shared,
     scripts: Shared,
     /// Machines whose end we ordered: Verda shows them as it shows machines that it took back.
-    ended: Cache<String, ()>,
+    ended: Ended,
 }
 
 impl Verda {
@@ -173,7 +167,7 @@ impl Service for Verda {
     }
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
-        self.ended.insert(instance.id.clone(), ());
+        self.ended.add(instance);
         if instance.status == "deleting" {
             return Ok(Deletion::InProgress);
         }
@@ -202,7 +196,7 @@ impl Service for Verda {
 
     /// A spot machine that is gone and that we did not end was evicted.
     fn taken_back(&self, instance: &Instance) -> bool {
-        instance.is_spot && self.ended.known(&instance.id).is_none()
+        instance.is_spot && !self.ended.has(instance)
     }
 
     fn stores(&self) -> Vec<&Shared> {

@@ -48,6 +48,24 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
+    /// A type on demand with processors of `x86_64`. The numbers: GPUs, GB of memory of each, virtual processors,
+    /// GB of memory.
+    pub fn on_demand(name: &str, gpu: &str, numbers: [u32; 4], price: Decimal) -> Self {
+        let [gpus, gpu_memory_gb, vcpus, memory_gb] = numbers;
+        Self {
+            name: name.to_owned(),
+            vcpus,
+            memory_gb,
+            gpus,
+            gpu: gpu.to_owned(),
+            gpu_memory_gb,
+            architecture: "x86_64".to_owned(),
+            on_demand: price,
+            spot: None,
+            detail: Value::Null,
+        }
+    }
+
     /// The price in a market, `None` when it is not sold there.
     pub fn price(&self, market: Market) -> Option<Decimal> {
         match market {

@@ -48,17 +48,10 @@ pub(super) fn furnish(world: &mut World) {
     world.regions = REGIONS.map(|(slug, _)| slug.to_owned()).to_vec();
     for (name, gpu, numbers, regions) in SIZES {
         let [gpus, vram, vcpus, memory_gb, disk, scratch, cents] = numbers;
+        let numbers = [gpus, vram / gpus.max(1), vcpus, memory_gb];
         world.add_type(InstanceType {
-            name: name.to_owned(),
-            vcpus,
-            memory_gb,
-            gpus,
-            gpu: gpu.to_owned(),
-            gpu_memory_gb: vram / gpus.max(1),
-            architecture: "x86_64".to_owned(),
-            on_demand: Decimal::new(cents.into(), 2),
-            spot: None,
             detail: json!({ "disk": disk, "scratch": scratch, "contract": name.ends_with("-contracted") }),
+            ..InstanceType::on_demand(name, gpu, numbers, Decimal::new(cents.into(), 2))
         });
         for region in regions.iter().filter(|_| !name.ends_with("-contracted")) {
             let shelf = Shelf::new(name, region, Market::OnDemand);

@@ -50,18 +50,13 @@ const IMAGES: [(&str, &str, &str, u64); 3] = [
 pub(super) fn furnish(world: &mut World) {
     world.regions = ZONES.map(str::to_owned).to_vec();
     for (name, gpu, [gpus, vram, vcpus, memory_gb, price], zones) in TYPES {
-        world.add_type(InstanceType {
-            name: name.to_owned(),
-            vcpus,
-            memory_gb,
-            gpus,
-            gpu: gpu.to_owned(),
-            gpu_memory_gb: vram,
-            architecture: "x86_64".to_owned(),
-            on_demand: Decimal::new(price.into(), 3),
-            spot: None,
-            detail: Value::Null,
-        });
+        let price = Decimal::new(price.into(), 3);
+        world.add_type(InstanceType::on_demand(
+            name,
+            gpu,
+            [gpus, vram, vcpus, memory_gb],
+            price,
+        ));
         let left = [Left::Plenty, Left::Count(0)][usize::from(name == GONE)];
         for zone in zones {
             world.stock.set(Shelf::new(name, zone, Market::OnDemand), left);

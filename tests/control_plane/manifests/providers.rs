@@ -175,6 +175,11 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{hyperstack: {}, overridable: [regions], allowedNamespaces: {}}",
+        "overridable cannot name regions, networkOptimised, networkOptimisedRegions of hyperstack",
+    ),
+    (
+        "Provider",
         "{scaleway: {}, overridable: [zone], allowedNamespaces: {}}",
         "overridable cannot name projectId, zone, exchangeRate of scaleway",
     ),

@@ -122,20 +122,28 @@ async fn sample_story(cloud: &'static str) -> Result {
         .cost
         .unwrap_or_default();
     let ledger = Usd::or_zero(&settled.settled);
-    let (hourly, unseen) = story.customer.sim.world(|world| {
+    let (hourly, unseen, made) = story.customer.sim.world(|world| {
         let ours: Vec<_> = world.machines_of(&story.customer.account).collect();
         let billed = ours.iter().flat_map(|machine| machine.tab.spans());
         let end = billed.filter_map(|span| span.to).max();
         let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
         let hourly: Usd = ours.iter().map(|machine| Usd::from(machine.price)).sum();
-        (hourly, unseen)
+        // How long they were made: the ledger counts that, and Hyperstack does not bill it.
+        let made = ours
+            .iter()
+            .filter(|_| cloud == "hyperstack")
+            .filter_map(|machine| {
+                let first = machine.tab.spans().first()?;
+                Some(first.from.duration_since(machine.created()).as_secs())
+            });
+        (hourly, unseen, made.sum::<i64>())
     });
     let step = match cloud {
-        "lambda" | "scaleway" | "vastai" => 60,
+        "hyperstack" | "lambda" | "scaleway" | "vastai" => 60,
         "vultr" => 3600,
         _ => 0,
     };
-    let most = LOOK + step + unseen;
+    let most = LOOK + step + unseen + made;
     ensure!(
         (ledger - bill).abs() * 3600 <= hourly * most,
         "the ledger says {}, the bill {}: more than {most} s of {hourly} USD per hour apart, and it was seen {unseen} s after its end",
@@ -190,6 +198,11 @@ async fn the_sample_of_digitalocean_runs_and_leaves_nothing() -> Result {
 #[tokio::test]
 async fn the_sample_of_scaleway_runs_and_leaves_nothing() -> Result {
     sample_story("scaleway").await
+}
+
+#[tokio::test]
+async fn the_sample_of_hyperstack_runs_and_leaves_nothing() -> Result {
+    sample_story("hyperstack").await
 }
 
 #[tokio::test]
@@ -299,6 +312,11 @@ async fn a_spot_machine_that_runpod_takes_back_is_replaced_and_its_run_runs_agai
 #[tokio::test]
 async fn a_spot_machine_that_vastai_takes_back_is_replaced_and_its_run_runs_again() -> Result {
     reclaim_story("vastai").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_hyperstack_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("hyperstack").await
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ fn names() -> Vec<&'static str> {
         "vultr",
         "digitalocean",
         "scaleway",
+        "hyperstack",
         "aws",
     ];
     all.into_iter()

@@ -36,6 +36,12 @@ pub(super) struct Shown {
 }
 
 impl Auth {
+    /// A bare key in a header of the cloud's own.
+    pub fn header_of(name: &'static str, key: Secret) -> Self {
+        let prefix = "";
+        Self::Header { name, prefix, key }
+    }
+
     /// A client that gets its tokens at this path of the API by the OAuth2 grant for clients
     /// (RFC 6749, 4.4). `remedy` says what to do when the cloud refuses them.
     pub fn client(path: &'static str, id: String, secret: Secret, remedy: &'static str) -> Self {

@@ -64,6 +64,9 @@ pub enum End {
     Total(&'static str),
     /// A page of fewer entries than this: as many as were asked for, which the cloud must grant.
     Shorter(usize),
+    /// A number at this JSON pointer, of a cloud that does not say whether it counts all entries or those of the page. A
+    /// page of as many entries as this, which were asked for, leads to another one where the number may be the page's.
+    Counted(&'static str, usize),
 }
 
 impl List {
@@ -197,9 +200,17 @@ impl Walk {
                 match end {
                     End::Shorter(size) if found < size => Ok(Step::Done),
                     End::Shorter(_) => Ok(next),
-                    End::Total(at) => {
-                        let total = text(at).parse().map_err(|_| format!("has no number at {at:?}"))?;
-                        self.count(total, found, next)
+                    End::Total(at) => self.count(number(&text(at), at)?, found, next),
+                    End::Counted(at, full) => {
+                        let told = number(&text(at), at)?;
+                        let is_own = told == found as u64;
+                        if is_own && found >= full {
+                            return Ok(next);
+                        }
+                        if is_own && self.pages > 1 {
+                            return Ok(Step::Done);
+                        }
+                        self.count(told, found, next)
                     }
                 }
             }
@@ -232,6 +243,11 @@ impl Walk {
     }
 }
 
+/// The number that a page has at this JSON pointer.
+fn number(text: &str, at: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("has no number at {at:?}"))
+}
+
 /// The query of a link, which may leave out the address.
 fn query_of(link: &str) -> Option<Query> {
     let url = Url::parse("http://localhost").ok()?.join(link).ok()?;
@@ -253,6 +269,7 @@ mod tests {
     const LINK: List = List::link("/things", "/links/next");
     const TOTAL: List = List::numbered("/things", "page", End::Total("/total"));
     const SHORTER: List = List::numbered("", "page", End::Shorter(2));
+    const COUNTED: List = List::numbered("/things", "page", End::Counted("/count", 2));
 
     /// Walks over these pages: a text for each of them.
     fn walk(list: List, pages: &[Value]) -> (Vec<String>, Vec<Value>) {
@@ -302,6 +319,46 @@ mod tests {
     #[case::no_entry_at_all(TOTAL, &[json!({ "things": [], "total": 0 })], &["done"])]
     #[case::a_shorter_page(SHORTER, &[json!([1, 2]), json!([3])], &["page=2", "done"])]
     #[case::an_empty_page(SHORTER, &[json!([1, 2]), json!([])], &["page=2", "done"])]
+    #[case::a_count_of_all(
+        COUNTED,
+        &[json!({ "things": [1, 2], "count": 3 }), json!({ "things": [3], "count": 3 })],
+        &["page=2", "done"]
+    )]
+    #[case::a_count_of_all_that_fill_their_pages(
+        COUNTED,
+        &[json!({ "things": [1, 2], "count": 4 }), json!({ "things": [3, 4], "count": 4 })],
+        &["page=2", "done"]
+    )]
+    #[case::a_count_of_the_page(
+        COUNTED,
+        &[json!({ "things": [1, 2], "count": 2 }), json!({ "things": [3], "count": 1 })],
+        &["page=2", "done"]
+    )]
+    #[case::a_count_of_full_pages_alone(
+        COUNTED,
+        &[
+            json!({ "things": [1, 2], "count": 2 }),
+            json!({ "things": [3, 4], "count": 2 }),
+            json!({ "things": [], "count": 0 }),
+        ],
+        &["page=2", "page=3", "done"]
+    )]
+    #[case::a_count_of_all_on_one_full_page(
+        COUNTED,
+        &[json!({ "things": [1, 2], "count": 2 }), json!({ "things": [], "count": 2 })],
+        &["page=2", "done"]
+    )]
+    #[case::pages_that_are_smaller_than_asked_for(
+        COUNTED,
+        &[json!({ "things": [1], "count": 2 }), json!({ "things": [2], "count": 2 })],
+        &["page=2", "done"]
+    )]
+    #[case::a_counted_list_that_changes_is_read_again(
+        COUNTED,
+        &[json!({ "things": [1, 2], "count": 5 }), json!({ "things": [4, 5], "count": 4 })],
+        &["page=2", "again"]
+    )]
+    #[case::no_count(COUNTED, &[json!({ "things": [1] })], &["has no number at \"/count\""])]
     #[case::a_list_that_changes_is_read_again(
         TOTAL,
         &[json!({ "things": [1, 2], "total": 5 }), json!({ "things": [4, 5], "total": 4 })],

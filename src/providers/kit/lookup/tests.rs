@@ -40,7 +40,8 @@ impl Listed for Thing {
 type Asked = Arc<Mutex<Vec<String>>>;
 
 struct Fake {
-    there: Vec<Thing>,
+    /// Machines that the list shows.
+    there: Arc<Mutex<Vec<Thing>>>,
     /// Machines that a look by id finds; the list may show fewer.
     by_id: Vec<Thing>,
     left: Vec<Leftover>,
@@ -65,6 +66,7 @@ impl Service for Fake {
         ..Capabilities::of("fake")
     };
     const OPERATION: Duration = Duration::from_secs(10);
+    const DROPS_TAKEN: bool = true;
 
     async fn account(&self) -> Result<Option<String>, ProviderError> {
         Ok(Some("account".to_owned()))
@@ -75,7 +77,7 @@ impl Service for Fake {
     }
 
     async fn machines(&self) -> Result<Vec<Thing>, ProviderError> {
-        Ok(self.there.clone())
+        Ok(self.there.lock().clone())
     }
 
     async fn machine(&self, id: &str) -> Result<Option<Thing>, ProviderError> {
@@ -124,6 +126,10 @@ impl Service for Fake {
         Err(ProviderError::new(ErrorKind::NotFound, "end it", "it is gone"))
     }
 
+    fn taken_back(&self, machine: &Thing) -> bool {
+        machine.id == "spot"
+    }
+
     async fn shared(&self, _cluster: &str) -> Result<Vec<Leftover>, ProviderError> {
         Ok(self.left.clone())
     }
@@ -140,7 +146,7 @@ fn connected(there: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Aske
 
 fn showing(there: Vec<Thing>, by_id: Vec<Thing>, left: Vec<Leftover>) -> (Arc<dyn Provider>, Asked) {
     served(Fake {
-        there,
+        there: Arc::new(Mutex::new(there)),
         by_id,
         left,
         starts_with: None,
@@ -159,7 +165,7 @@ fn served(fake: Fake) -> (Arc<dyn Provider>, Asked) {
 /// A cloud whose list shows nothing yet, and by its id what was ordered.
 fn lagging(ordered: Vec<Thing>, starts_with: Option<ErrorKind>) -> (Arc<dyn Provider>, Asked) {
     served(Fake {
-        there: Vec::new(),
+        there: Arc::default(),
         by_id: ordered,
         left: Vec::new(),
         starts_with,
@@ -277,6 +283,79 @@ async fn a_list_without_marks_is_no_proof_that_there_are_none() {
     let (provider, asked) = showing(vec![listed], vec![thing("there", false)], Vec::new());
     assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
     assert_eq!(*asked.lock(), ["end there"]);
+}
+
+/// A machine that is shown, a look at it, and what a look tells once it is shown no more.
+async fn vanished(
+    id: &'static str,
+    look: impl AsyncFn(&dyn Provider),
+) -> (Arc<dyn Provider>, Option<ProviderPhase>) {
+    let there = Arc::new(Mutex::new(vec![thing(id, false)]));
+    let (provider, _) = served(Fake {
+        there: there.clone(),
+        by_id: Vec::new(),
+        left: Vec::new(),
+        starts_with: None,
+        asked: Asked::default(),
+    });
+    look(&*provider).await;
+    there.lock().clear();
+    let found = provider.get(&recorded(id)).await.unwrap();
+    (provider, found.map(|found| found.phase))
+}
+
+fn is_taken(phase: Option<ProviderPhase>) -> bool {
+    matches!(phase, Some(ProviderPhase::Failed(failure)) if failure.kind == FailureKind::Reclaimed)
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_was_seen_and_is_shown_no_more_was_taken_back() {
+    let (provider, phase) = vanished("spot", async |provider| {
+        provider.get(&recorded("spot")).await.unwrap();
+    })
+    .await;
+    assert!(is_taken(phase));
+    let another = Mark {
+        machine_uid: "another".into(),
+        ..fixtures::order().mark
+    };
+    let another = MachineRef {
+        mark: another,
+        ..recorded("spot")
+    };
+    assert_eq!(provider.get(&another).await.unwrap(), None, "it was not that one");
+    // Its end is no longer to be ordered, and after that it is gone.
+    assert_eq!(provider.delete(&recorded("spot")).await.unwrap(), Deletion::Gone);
+    assert_eq!(provider.get(&recorded("spot")).await.unwrap(), None);
+
+    let scope = Scope {
+        cluster: "c-uid".into(),
+        pool_uid: None,
+        namespace: None,
+        regions: Vec::new(),
+    };
+    let (_, phase) = vanished("spot", async |provider| {
+        assert_eq!(provider.list(&scope).await.unwrap().len(), 1);
+    })
+    .await;
+    assert!(is_taken(phase), "a list is a look");
+}
+
+#[tokio::test]
+async fn a_machine_that_is_shown_no_more_and_was_not_taken_back_is_gone() {
+    let (_, phase) = vanished("there", async |provider| {
+        provider.get(&recorded("there")).await.unwrap();
+    })
+    .await;
+    assert_eq!(phase, None, "on demand");
+    let (_, phase) = vanished("spot", async |_| {}).await;
+    assert_eq!(phase, None, "never seen");
+    let (_, phase) = vanished("spot", async |provider| {
+        provider.get(&recorded("spot")).await.unwrap();
+        provider.delete(&recorded("spot")).await.unwrap();
+    })
+    .await;
+    assert_eq!(phase, None, "its end was ordered");
 }
 
 #[tokio::test]
@@ -406,6 +485,25 @@ async fn a_pool_gives_back_what_is_its_own_and_a_later_look_is_the_proof() {
     );
     assert_eq!(*asked.lock(), ["give back a"]);
     assert_eq!(provider.release(&pool("third")).await.unwrap(), Deletion::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_is_refused_passes_at_first_and_is_told_when_it_lasts() {
+    let leaving = Leaving::default();
+    let fails = |kind| Err(ProviderError::new(kind, "remove it", "it is in use"));
+    assert!(leaving.judge("a", fails(ErrorKind::Transient)).is_ok());
+    tokio::time::advance(LEAVES - Duration::from_secs(1)).await;
+    assert!(leaving.judge("a", fails(ErrorKind::Transient)).is_ok());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(leaving.judge("a", fails(ErrorKind::Transient)).is_err());
+    assert!(
+        leaving.judge("b", fails(ErrorKind::Transient)).is_ok(),
+        "another one"
+    );
+    for other in [ErrorKind::Permission, ErrorKind::NotLeading, ErrorKind::NotFound] {
+        assert_eq!(leaving.judge("c", fails(other.clone())).unwrap_err().kind, other);
+    }
+    assert!(leaving.judge("a", Ok(())).is_ok());
 }
 
 #[tokio::test]

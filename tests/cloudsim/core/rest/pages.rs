@@ -11,6 +11,10 @@ use crate::core::cloud::{Refusal, Visit};
 pub struct Page {
     /// Its items.
     pub items: Vec<Value>,
+    /// Its number, the first one being 1; 0 where pages have no numbers.
+    pub number: usize,
+    /// How many items a page has at most.
+    pub size: usize,
     /// How many items there are on all pages.
     pub total: usize,
     /// What names the next page: a cursor or a number; "" on the last one.
@@ -80,6 +84,8 @@ pub fn by_cursor(
         next: cursor("next", page.last().filter(|_| end < items.len())),
         previous: cursor("prev", page.first().filter(|_| start > 0)),
         last: 0,
+        number: 0,
+        size,
         total: items.len(),
         items: visit.truncate(page.iter().map(|(_, item)| item.clone()).collect()),
     })
@@ -113,6 +119,8 @@ pub fn by_number(
         next: neighbour(start.saturating_add(size) < total, page + 1),
         previous: neighbour(page > 1, page - 1),
         last: total.div_ceil(size).max(1),
+        number: page,
+        size,
         total,
         items: visit.truncate(items.into_iter().skip(start).take(size).collect()),
     })

@@ -1,6 +1,7 @@
 //! Tests with an invented cloud, and checks of the tables of all real ones.
 
 use http::Method;
+use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -141,7 +142,10 @@ fn machine(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
         boot: crate::backend::Boot::default(),
         detail: Value::Null,
     };
-    visit.rent(&small, rental)?;
+    match &small.spot {
+        Some(_) => visit.rent_on(Market::Spot, &small, rental)?,
+        None => visit.rent(&small, rental)?,
+    }
     Ok(Answer::empty(201))
 }
 
@@ -242,6 +246,29 @@ async fn orders_are_checked_and_counted_and_refused_in_the_words_of_the_table() 
 }
 
 #[tokio::test]
+async fn a_machine_of_a_market_has_its_price_and_takes_its_stock() {
+    let (simulator, client) = tiny().await;
+    let sim = simulator.cloud("tiny");
+    let order = async || {
+        simulator.advance(10);
+        let order = json!({"name": "m"});
+        client
+            .json(Method::POST, "/machines", order)
+            .await
+            .unwrap()
+            .status
+    };
+    sim.world(|world| world.types.get_mut("small").unwrap().spot = Some(Decimal::ONE));
+    assert_eq!(order().await, 409, "that market has nothing");
+    let shelf = Shelf::new("small", "here", Market::Spot);
+    sim.world(|world| world.stock.set(shelf, Left::Count(1)));
+    assert_eq!(order().await, 201);
+    let machine = sim.world(|world| world.machines["m"].clone());
+    assert_eq!((machine.market, machine.price), (Market::Spot, Decimal::ONE));
+    assert_eq!(machine.disk_price, machine.price);
+}
+
+#[tokio::test]
 async fn a_field_that_is_not_simulated_is_refused_where_it_asks_for_something() {
     let (simulator, client) = tiny().await;
     for (volume, status) in [
@@ -335,4 +362,12 @@ fn each_call_of_a_description_is_simulated_or_said_not_to_be() {
     check_tables(crate::vultr::Vultr);
     check_tables(crate::digitalocean::DigitalOcean::default());
     check_tables(crate::scaleway::Scaleway::default());
+    check_tables(crate::hyperstack::Hyperstack::default());
+}
+
+#[test]
+fn only_nulls_are_removed_from_an_answer_before_it_is_checked() {
+    let answer = json!({"a": null, "b": [{"c": null, "d": 0}, null], "e": {"f": ""}});
+    let rest = json!({"b": [{"d": 0}, null], "e": {"f": ""}});
+    assert_eq!(without_nulls(answer), rest);
 }

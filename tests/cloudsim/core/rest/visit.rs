@@ -68,8 +68,12 @@ impl Visit<'_> {
     /// Rents a machine at the price of its type, halted or not, where money, the quota `instances`
     /// and the stock allow it.
     pub fn rent(&mut self, kind: &InstanceType, rental: Rental) -> Result<(), Refusal> {
+        self.rent_on(Market::OnDemand, kind, rental)
+    }
+
+    /// The same on a market, at the price that its type has there.
+    pub fn rent_on(&mut self, market: Market, kind: &InstanceType, rental: Rental) -> Result<(), Refusal> {
         self.enough("instances")?;
-        let market = Market::OnDemand;
         if !self.world.take_stock(&kind.name, &rental.region, market) {
             return Err(Refusal::NoCapacity);
         }
@@ -91,6 +95,7 @@ impl Visit<'_> {
     fn made_of(&mut self, kind: &InstanceType, rental: Rental, market: Market) -> NewMachine {
         self.made.push(rental.id.clone());
         self.subject = Some(rental.id.clone());
+        let price = kind.price(market).unwrap_or(kind.on_demand);
         NewMachine {
             id: rental.id,
             account: self.account.clone(),
@@ -98,9 +103,9 @@ impl Visit<'_> {
             instance_type: kind.name.clone(),
             region: rental.region,
             market,
-            price: kind.on_demand,
+            price,
             on_demand_price: kind.on_demand,
-            disk_price: kind.on_demand,
+            disk_price: price,
             plan: self.boot.clone(),
             boot: rental.boot,
             detail: rental.detail,
