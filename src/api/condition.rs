@@ -79,6 +79,12 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
     /// Pool: more machines than wanted, or machines of an older spec.
     pub const REPLACING_MACHINES: &str = "ReplacingMachines";
+    /// Pool: its machines take over a changed environment, one after the other.
+    /// Machine: it does, and takes no new runs meanwhile.
+    pub const CHANGING_ENVIRONMENT: &str = "ChangingEnvironment";
+    /// Pool: a step of the changed image failed at the first machine; the machines keep the environment that
+    /// they have.
+    pub const IMAGE_FAILED: &str = "ImageFailed";
     /// Pool: no Provider of that name exists.
     pub const PROVIDER_NOT_FOUND: &str = "ProviderNotFound";
     /// Pool: the Provider is not ready.

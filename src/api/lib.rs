@@ -17,6 +17,7 @@
 pub mod condition;
 pub mod crd;
 pub mod duration;
+pub mod environment;
 pub mod labels;
 pub mod machine;
 pub mod offer;

@@ -8,6 +8,7 @@ pub use skyward_core::{diagnosis::Cause as BootstrapCause, offer::Market};
 
 use crate::{
     duration::Duration,
+    environment::MachineEnvironment,
     offer::{Architecture, OfferedAccelerator},
     shared::{Accelerator, Cpu, Size},
 };
@@ -48,6 +49,12 @@ use crate::{
         priority = 1
     ),
     printcolumn(name = "ID", type_ = "string", json_path = ".status.id", priority = 1),
+    printcolumn(
+        name = "Environment",
+        type_ = "string",
+        json_path = ".status.environment.hash",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]
@@ -150,8 +157,8 @@ pub struct MachineSpec {
     /// counts attempts anew, gives no token twice.
     #[schemars(length(max = 128))]
     pub token: String,
-    /// Digest of what the Pool asked of its machines; another digest means that this
-    /// machine is replaced when it is idle.
+    /// Digest of what the Pool asked of its machines besides their environment, such as hardware and
+    /// `worker.user`; another digest means that this machine is replaced when it is idle.
     #[schemars(length(max = 64))]
     pub template_hash: String,
 }
@@ -202,7 +209,7 @@ pub struct MachineStatus {
     /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<MachinePhase>,
-    /// The bootstrap step under way, as `3/6 packages`.
+    /// The step under way of its bootstrap or of a change of its environment, as `3/6 packages`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub step: String,
@@ -275,6 +282,9 @@ pub struct MachineStatus {
     /// When it first took runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<Time>,
+    /// The environment of its runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<MachineEnvironment>,
     /// Which step of its bootstrap failed, and how, when one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_failure: Option<BootstrapFailure>,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     duration::Duration,
+    environment::PoolEnvironment,
     machine::BootstrapFailure,
     offer::Architecture,
     shared::{Accelerator, Amount, Cpu, EnvFrom, EnvVar, LocalRef, Size},
@@ -59,6 +60,12 @@ pub use cost::PoolCost;
         name = "Spot",
         type_ = "integer",
         json_path = ".status.spotMachines",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Environment",
+        type_ = "string",
+        json_path = ".status.environment.hash",
         priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -147,7 +154,8 @@ pub struct PoolSpec {
     /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
-    /// Software and environment of each machine. A change replaces machines when idle.
+    /// Software and environment of each machine. A change is applied in place: machines change one
+    /// after the other, each when it is idle. An entry of `apt` that goes replaces them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// How Tasks run on a machine. `concurrency` takes effect at once.
@@ -377,8 +385,8 @@ pub struct Image {
     /// Variables for the steps that prepare a machine alone, from Secrets and ConfigMaps of the
     /// Pool's namespace, such as those of a proxy (`https_proxy`) or of a default index
     /// (`UV_DEFAULT_INDEX`); `env` wins over them. No Task finds them, and what a step says is
-    /// shown without the values of Secrets. A changed Secret takes effect on machines that are made
-    /// afterwards.
+    /// shown without the values of Secrets. A changed value changes the environment as a changed `image`
+    /// does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub steps_env_from: Vec<EnvFrom>,
@@ -576,6 +584,9 @@ pub struct PoolStatus {
     /// When the last of them failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure_at: Option<Time>,
+    /// The environment of its Tasks, and how far its machines are with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<PoolEnvironment>,
     /// How bootstraps of its machines failed since its spec, or an object that the spec names,
     /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -40,3 +40,4 @@ pub mod restore;
 pub mod runtime;
 pub mod task;
 mod uploads;
+pub mod versions;

@@ -53,6 +53,7 @@ pub struct Metrics {
     provider_seconds: Family<Labels, Histogram>,
     machines: Family<Labels, Gauge>,
     machine_ready_seconds: Histogram,
+    environment_changes: Family<Labels, Counter>,
     pools: Family<Labels, Gauge>,
     queued_tasks: Family<Labels, Gauge>,
     running_tasks: Family<Labels, Gauge>,
@@ -144,6 +145,11 @@ impl Default for Metrics {
                 "machine_ready",
                 "From the order of a machine until it takes runs",
                 Histogram::new([1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0]),
+            ),
+            environment_changes: register(
+                r,
+                "environment_changes",
+                "Changes of environments of machines, by what became of them",
             ),
             pools: register(r, "pools", "Pools, by phase"),
             queued_tasks: register(r, "queued_tasks", "Tasks that wait, by Pool"),
@@ -252,6 +258,13 @@ impl Metrics {
     /// A machine takes runs for the first time.
     pub fn machine_ready(&self, since_order: Duration) {
         self.machine_ready_seconds.observe(since_order.as_secs_f64());
+    }
+
+    /// The environment of a machine changed (`done`), or a step of the change failed (`failed`).
+    pub fn environment_changed(&self, outcome: &'static str) {
+        self.environment_changes
+            .get_or_create(&by("outcome", outcome))
+            .inc();
     }
 
     /// A Task entered a phase.
@@ -441,6 +454,7 @@ mod tests {
         metrics.reconciled("Pool", Duration::ZERO, Some("conflict"));
         metrics.provider_call("p", "create", "ok", Duration::ZERO);
         metrics.machine_ready(Duration::ZERO);
+        metrics.environment_changed("done");
         metrics.task_entered(TaskPhase::Running);
         metrics.run("Succeeded");
         metrics.stored("log", 1);

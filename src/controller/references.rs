@@ -1,6 +1,7 @@
 //! Reads Secrets, ConfigMaps and uploaded bundles that Tasks and Pools name. Their content is cached for some
 //! seconds, so that a thousand Tasks of one Secret do not read it a thousand times.
 
+pub mod materials;
 mod sources;
 mod stored;
 

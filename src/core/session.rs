@@ -3,7 +3,7 @@
 //! `skyward-remote` keeps the sessions and tells their states; the planner, which holds no
 //! connection, decides what a state means for a machine.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
@@ -167,6 +167,22 @@ pub struct SessionState {
     pub waits_since: Option<Timestamp>,
     /// The epoch above ours that the agent names, while it does.
     pub newer_epoch: Option<EpochClaim>,
+    /// The environment of its runs.
+    pub environment: EnvironmentState,
+}
+
+/// The environment of a machine's runs, as its session finds or makes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvironmentState {
+    /// Hash of the environment that runs find, as the machine says; `""` = one without a name, `None` =
+    /// not known.
+    pub in_use: Option<String>,
+    /// The step under way of its change, as `3/6 packages`.
+    pub step: Option<String>,
+    /// Hash of the environment that could not be made beside the one in use, and why.
+    pub failed: Option<(String, Box<SessionFailure>)>,
+    /// Hash of an environment, and the versions of its Python packages that the machine found for it.
+    pub lock: Option<(String, Arc<str>)>,
 }
 
 impl SessionState {

@@ -8,9 +8,14 @@
 //!
 //! A session that panics begins anew, later each time: other machines do not notice.
 //!
+//! A session that holds an agent makes another environment when its spec asks for one: the lease is kept meanwhile, and
+//! a step that fails leaves the machine as it is.
+//!
 //! An agent that refuses our epoch, or names a newer one, is given no command: its session asks
 //! again after a pause, longer each time, and keeps the machine's lease in between. The
 //! controller's own Lease tells whether a newer leader is behind that.
+
+mod environment;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -139,6 +144,8 @@ struct Attached {
     outdated: bool,
     /// Whether it names an epoch above ours.
     ahead: bool,
+    /// Name of the environment that runs find.
+    environment: String,
 }
 
 /// Why a session is interrupted.
@@ -153,6 +160,8 @@ enum Interruption {
     EpochAhead,
     /// The agent named a newer epoch some time ago: ask it again.
     AskAgain,
+    /// Runs find another environment: ask the agent which Python they have.
+    Changed,
 }
 
 impl Session {
@@ -176,7 +185,9 @@ impl Session {
                     match interruption {
                         Interruption::Lost(why) | Interruption::AgentGone(why) => why,
                         Interruption::Failed(failure) => return self.fail(failure),
-                        Interruption::EpochAhead | Interruption::AskAgain => EPOCH_REFUSED.to_owned(),
+                        Interruption::EpochAhead | Interruption::AskAgain | Interruption::Changed => {
+                            EPOCH_REFUSED.to_owned()
+                        }
                     }
                 }
                 Err(ConnectError::Unreachable(why)) => why,
@@ -300,7 +311,7 @@ impl Session {
                     self.epoch_ahead(None);
                     continue;
                 }
-                Interruption::AskAgain => continue,
+                Interruption::AskAgain | Interruption::Changed => continue,
                 Interruption::AgentGone(why) => (why, spec.retry_interval),
                 // Keep the connection: a machine without room for another process could not give us
                 // a new one.
@@ -350,10 +361,13 @@ impl Session {
         };
         let machine = spec.machine.to_string();
         let transcript = self.transcript(spec);
+        // Runs may go on at a machine that was Ready: it is connected as it is. Its environment changes once its agent
+        // is held.
+        let kept = self.was_ready().then(|| spec.bootstrap.as_it_is());
         let bootstrap = Bootstrap {
             connection,
             account: &self.account.clone(),
-            spec: &spec.bootstrap,
+            spec: kept.as_ref().unwrap_or(&spec.bootstrap),
             transcript: &transcript,
             machine: &machine,
             binaries: &shared.binaries,
@@ -361,6 +375,7 @@ impl Session {
                 let MachineKey { namespace, name } = &spec.machine;
                 self.waits(shared.uploads.wait(namespace, name)).boxed()
             },
+            versions: &|| self.waits(shared.locks.turn(&spec.bootstrap.environment)).boxed(),
             deadline: &deadline,
         };
         let mut progress = |progress: Progress| {
@@ -412,18 +427,19 @@ impl Session {
         if ahead {
             self.epoch_ahead(claim);
         } else {
-            self.ready(&agent, hello);
+            self.ready(&agent, hello, prepared);
         }
         Attached {
             agent,
             closed,
             outdated,
             ahead,
+            environment: prepared.environment.clone(),
         }
     }
 
     /// Publishes the agent.
-    fn ready(&mut self, agent: &Agent, hello: HelloReply) {
+    fn ready(&mut self, agent: &Agent, hello: HelloReply, prepared: &Prepared) {
         self.deadline = None;
         let facts = AgentFacts {
             version: hello.agent_version,
@@ -434,7 +450,18 @@ impl Session {
         };
         info!(machine = %self.spec.borrow().machine, version = facts.version, "machine is ready");
         let published = agent.clone();
+        let spec = self.spec.borrow().clone();
+        let target = spec.bootstrap.target();
         self.publish(|p| {
+            let environment = &mut p.state.environment;
+            // While another one is to be made it is not said which one is in use.
+            let is_due =
+                p.state.ready_at.is_some() && target.is_some_and(|target| target != prepared.environment);
+            environment.in_use = (!is_due).then(|| prepared.environment.clone());
+            environment.step = None;
+            if let Some(lock) = &prepared.lock {
+                environment.lock = Some((prepared.environment.clone(), lock.clone()));
+            }
             let now = clock::now();
             p.state.bootstrapped_at.get_or_insert(now);
             p.state.ready_at.get_or_insert(now);
@@ -483,6 +510,7 @@ impl Session {
             () = agent.epoch_refused() => Interruption::EpochAhead,
             () = sleep(ask_again), if attached.ahead => Interruption::AskAgain,
             interruption = keep_lease(agent, &mut spec, outdated) => interruption,
+            interruption = self.keep_environment(connection, attached) => interruption,
         };
         self.publish(|published| published.agent = None);
         interruption

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::Agent,
     binaries::AgentBinaries,
-    bootstrap,
+    bootstrap::{self, lock::Locks},
     budget::Budget,
     dial::PodDialer,
     key,
@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub use skyward_core::session::{
-    AgentFacts, EpochClaim, FailureKind, MachineKey, SessionFailure, SessionState, Stage,
+    AgentFacts, EnvironmentState, EpochClaim, FailureKind, MachineKey, SessionFailure, SessionState, Stage,
 };
 
 /// How long a machine lives without contact to the controller.
@@ -135,6 +135,8 @@ pub(crate) struct Shared {
     pub(crate) handshakes: Arc<Turns>,
     pub(crate) uploads: Arc<Turns>,
     pub(crate) patience: Patience,
+    /// Versions of Python packages that machines find for each other.
+    pub(crate) locks: Locks,
     /// Budget of the memory that messages of machines may fill.
     pub(crate) budget: Budget,
     dirty: Mutex<BTreeSet<MachineKey>>,
@@ -193,6 +195,7 @@ impl Sessions {
             handshakes: Turns::new(AT_ONCE, EACH),
             uploads: Turns::new(AT_ONCE, EACH),
             patience,
+            locks: Locks::default(),
             budget: Budget::default(),
             dirty: Mutex::default(),
             wake: Notify::new(),
@@ -208,7 +211,8 @@ impl Sessions {
     }
 
     /// Keeps the machine connected. The same spec again changes nothing; another endpoint, host
-    /// key, login key, bootstrap or epoch connects anew.
+    /// key, login key or epoch connects anew, and so does another bootstrap of a machine that was never Ready.
+    /// At one that was, another environment is made over the connection that there is.
     pub fn ensure(&self, spec: SessionSpec) {
         if self.shared.shutdown.is_cancelled() {
             return;
@@ -222,6 +226,10 @@ impl Sessions {
             }
             let state = entry.published.lock().state.clone();
             if same_connection(&entry.spec, &spec, &state) {
+                // Until the session has seen what is asked for now it does not say what is in use.
+                if entry.spec.bootstrap.target() != spec.bootstrap.target() {
+                    entry.published.lock().state.environment.in_use = None;
+                }
                 entry.spec = Arc::new(spec);
                 entry.updates.send_replace(entry.spec.clone());
                 return;
@@ -367,6 +375,10 @@ fn same_connection(old: &SessionSpec, new: &SessionSpec, state: &SessionState) -
         lease: old.lease,
         retry_interval: old.retry_interval,
         ready_at: old.ready_at,
+        bootstrap: match state.ready_at {
+            Some(_) => old.bootstrap.clone(),
+            None => new.bootstrap.clone(),
+        },
         ..new.clone()
     };
     unchanged == *old && (old.host_key == new.host_key || pinned_as_shown)

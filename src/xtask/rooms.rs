@@ -60,6 +60,7 @@ const CONTROLLER: Rooms = &[
     ("config", &[]),
     ("guard", &[]),
     ("keys", &[]),
+    ("versions", &[]),
     ("caches", &["guard"]),
     ("newest", &[]),
     ("hints", &["base"]),
@@ -102,7 +103,7 @@ const CONTROLLER: Rooms = &[
     ),
     (
         "accounts/sweeps",
-        &["base", "deadline", "keys", "accounts", "context"],
+        &["base", "deadline", "keys", "versions", "accounts", "context"],
     ),
     (
         "pool",
@@ -111,6 +112,7 @@ const CONTROLLER: Rooms = &[
             "base",
             "deadline",
             "keys",
+            "versions",
             "references",
             "newest",
             "hints",
@@ -141,6 +143,7 @@ const CONTROLLER: Rooms = &[
             "api",
             "base",
             "keys",
+            "versions",
             "references",
             "newest",
             "hints",

@@ -124,6 +124,7 @@ impl<'a> Record<'a> {
             machine: facts,
             pool: Some(self.pool.clone()),
             current: true,
+            asked: None,
             account: AccountState::Ready {
                 policy: HostKeyPolicy::TrustOnFirstUse,
             },
@@ -142,6 +143,7 @@ impl<'a> Record<'a> {
                 agent: None,
                 reclaim_at: None,
                 newer_epoch: None,
+                environment: skyward_core::session::EnvironmentState::default(),
                 waited: std::time::Duration::ZERO,
                 waits_since: None,
             }),

@@ -8,7 +8,7 @@
 //! - [`logs`]: logs, results, and the users who may read them.
 //! - [`progress`]: how far a Task says that it is.
 //! - [`results`]: large return values, and how long they are kept.
-//! - [`packages`]: what a Pool's image puts on its machines.
+//! - [`packages`]: what a Pool's image puts on its machines; [`environments`]: how a changed image changes them.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
 //! - [`source`]: code of several files; [`uploads`]: of several folders.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
@@ -21,6 +21,7 @@
 
 mod canary;
 mod crash;
+mod environments;
 mod git;
 mod logs;
 mod nasty;

@@ -1,9 +1,11 @@
 //! An upgrade from the release before: what runs goes on, what waits runs once, and what is stored
 //! is read. `make upgrade FROM=DIR` runs it, with the folder of that release.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use skyward_api::{Machine, TaskPhase};
+use skyward_api::{Machine, Pool, TaskPhase};
 use skyward_testkit::{Cluster, Result, Space, install, install_chart, operator_values};
 
 /// Variable that names the chart's package of the release before.
@@ -62,14 +64,29 @@ async fn succeeded_once(space: &Space, name: &str) -> Result {
     Ok(())
 }
 
+/// Names of the Machines of the Pool.
+async fn names(space: &Space) -> Result<BTreeSet<String>> {
+    space.pool_ready("p").await?;
+    let machines = space.ready_machines("p").await?;
+    Ok(machines
+        .into_iter()
+        .filter_map(|machine| machine.metadata.name)
+        .collect())
+}
+
 #[tokio::test]
 async fn an_upgrade_from_the_release_before_ends_repeats_and_forgets_nothing() -> Result {
     let cluster = Cluster::connect().await?;
     install_before(&cluster).await?;
     let space = cluster.namespace("upgrade").await?;
     space
-        .pool("p", 2, json!({"worker": {"concurrency": PLACES / 2}}))
+        .pool(
+            "p",
+            2,
+            json!({"worker": {"concurrency": PLACES / 2}, "image": {"shellVars": {"LEVEL": "echo one"}}}),
+        )
         .await?;
+    let machines = names(&space).await?;
     let done = tasks(&space, "done", PLACES, 0).await?;
     for name in &done {
         succeeded_once(&space, name).await?;
@@ -94,5 +111,30 @@ async fn an_upgrade_from_the_release_before_ends_repeats_and_forgets_nothing() -
         2,
         "no machine was doubled or left"
     );
+    assert_eq!(names(&space).await?, machines, "none was replaced");
+    // What the release before made ready is changed in place.
+    let image = json!({"spec": {"image": {"shellVars": {"LEVEL": "echo two"}}}}).to_string();
+    let args = ["patch", "pool", "p", "--type=merge", "-p", &image];
+    space.kubectl(&args).await?.ok()?;
+    let script = json!({"script": {"source": "test $LEVEL = two"}, "placement": "All"});
+    space
+        .wait(
+            "p",
+            "every machine has the new environment",
+            120,
+            |pool: &Pool| {
+                let environment = pool
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.environment.as_ref());
+                let is_seen = pool.status.as_ref().and_then(|status| status.observed_generation) == Some(2);
+                is_seen && environment.is_some_and(|known| known.proven && known.turn.is_empty())
+            },
+        )
+        .await?;
+    space.task("changed", "p", script).await?;
+    let changed = space.task_ended("changed").await?.status.unwrap_or_default();
+    assert_eq!(changed.phase, Some(TaskPhase::Succeeded), "{changed:#?}");
+    assert_eq!(names(&space).await?, machines, "none was replaced for the image");
     space.finish().await
 }

@@ -38,7 +38,7 @@ fn tagged(bytes: &[u8]) -> Vec<u8> {
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let facts = b"@step probe\n@os Linux\n@arch x86_64\n@uid 0\n@user root\n@home /opt/skyward\n\
         @path /usr/bin:/bin\n@disk_free_kb 12345678\n@python 3.9.18\n@socket\n@env_digest abc\n\
-        @done apt 0123\n@var GPU 48313030\n@prepared yes\n";
+        @environment 0123456789ab\n@lock 6e756d70793d3d32\n@done apt 0123\n@var GPU 48313030\n@prepared yes\n";
     vec![
         Maker::default().u8(1).u8(0).sized(facts).end([]),
         Maker::default()

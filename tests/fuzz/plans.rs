@@ -36,7 +36,7 @@ use skyward_planner::{
     },
     base::requeue::Next,
     machine::{
-        facts::{self, Looked, LookupOutcome, MachineMemory, Outcomes, Terms},
+        facts::{self, Asked, Looked, LookupOutcome, MachineMemory, Outcomes, Terms},
         plan::draft::Action as MachineAction,
     },
     money,
@@ -380,6 +380,7 @@ impl World {
             too_large_references: None,
             tried_with: tried_with(&facts.spec, Some("1"), &generations),
             has_references: false,
+            environment: Some(format!("{:012x}", self.now.as_second() % 3)),
             offers: named.iter().map(|name| (name.clone(), offers.clone())).collect(),
             unavailable: Arc::new(self.unavailable.clone()),
             architectures: [Architecture::Amd64].into(),
@@ -570,7 +571,12 @@ impl World {
             timeouts: resolved
                 .as_ref()
                 .map_or_else(Timeouts::default, |pool| pool.timeouts),
-            current: resolved.is_some_and(|resolved| resolved.asks_for(&facts.spec.template_hash)),
+            current: resolved
+                .as_ref()
+                .is_some_and(|resolved| resolved.asks_for(machine)),
+            asked: resolved
+                .as_ref()
+                .and_then(|resolved| Asked::of(resolved, machine)),
             pool: self.pool.clone().map(Arc::new),
             provider: self
                 .provider

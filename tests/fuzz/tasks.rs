@@ -216,7 +216,7 @@ impl World {
         let machines = each::<Machine>(&self.raw["machines"]);
         let machines = machines.iter().enumerate();
         let views: Vec<MachineView> = machines
-            .filter_map(|(number, machine)| MachineView::of(machine, connections[number].as_u64()))
+            .filter_map(|(number, machine)| MachineView::of(machine, None, connections[number].as_u64()))
             .collect();
         for view in &views {
             let _ = (

@@ -209,7 +209,7 @@ fn pool_unrest(pool: &Pool, machines: &[Machine], unrest: &mut Vec<String>) {
     let resolved = ResolvedPool::of(&pool.spec);
     let fits = |machine: &&Machine| {
         let phase = machine.status.as_ref().and_then(|status| status.phase);
-        phase == Some(MachinePhase::Ready) && resolved.asks_for(&machine.spec.template_hash)
+        phase == Some(MachinePhase::Ready) && resolved.asks_for(machine)
     };
     if records.len() != wanted || !records.iter().all(fits) {
         let phases: Vec<_> = records

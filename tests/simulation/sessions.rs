@@ -197,6 +197,9 @@ impl Shared {
         state.newer_epoch = None;
         state.reclaim_at = reclaim.map(|(_, taken)| timestamp(taken));
         state.stage = Stage::Ready;
+        if let Some(target) = session.spec.bootstrap.target() {
+            state.environment.in_use = Some(target.to_owned());
+        }
         state.ready_at.get_or_insert(time);
         if !calm && percent(&mut random, lies) {
             lie(&mut random, state);

@@ -61,8 +61,14 @@ impl Home {
         self.0.join("python")
     }
 
+    /// The environment of runs, by its own name: the link to it may lead elsewhere before a run has ended.
+    fn venv(&self) -> PathBuf {
+        let link = self.0.join("venv");
+        std::fs::read_link(&link).map_or(link, |leads_to| self.0.join(leads_to))
+    }
+
     pub(crate) fn venv_bin(&self) -> PathBuf {
-        self.0.join("venv/bin")
+        self.venv().join("bin")
     }
 
     /// The interpreter that functions run with: that of bootstrap, or the machine's own.
@@ -168,5 +174,32 @@ impl RunFolder {
     /// hide Python's module of that name.
     pub(crate) fn task(&self) -> PathBuf {
         self.0.join("task")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_run_finds_its_environment_by_a_name_that_leads_there_also_when_another_one_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        assert_eq!(
+            home.venv_bin(),
+            folder.path().join("venv/bin"),
+            "of an older release, or none"
+        );
+        assert_eq!(home.python(), PathBuf::from("python3"));
+        std::fs::create_dir_all(folder.path().join("envs/a/bin")).unwrap();
+        std::fs::write(folder.path().join("envs/a/bin/python"), "").unwrap();
+        symlink("envs/a", folder.path().join("venv")).unwrap();
+        let python = home.python();
+        assert_eq!(python, folder.path().join("envs/a/bin/python"));
+        std::fs::remove_file(folder.path().join("venv")).unwrap();
+        symlink("envs/b", folder.path().join("venv")).unwrap();
+        assert!(python.exists() && home.venv_bin().ends_with("envs/b/bin"));
     }
 }

@@ -7,7 +7,7 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{PatchParams, PostParams},
 };
-use skyward_api::{Machine, MachinePhase, MachineStatus, labels, pool::Image};
+use skyward_api::{Machine, MachinePhase, MachineStatus, Pool, labels, pool::Image};
 use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint};
 use skyward_planner::{
     accounts::{
@@ -22,14 +22,14 @@ use skyward_planner::{
             terms,
         },
     },
+    pool::environment::canonical,
 };
 use skyward_remote::{HostKey, SessionSpec};
 use tokio::time::timeout;
 
 use super::{
-    materials,
     observe::read_terms,
-    order::{OrderParts, SessionParts, order, session},
+    order::{Environment, OrderParts, SessionParts, order, session},
 };
 use crate::{
     api::{ApiError, finalizer_patch, write},
@@ -38,6 +38,8 @@ use crate::{
     keys::{self, PoolKey},
     newest::Record,
     reconcile::{Failure, Retry},
+    references::materials,
+    versions,
 };
 
 /// Cached state of a Machine between two looks; losing it costs a look.
@@ -69,6 +71,8 @@ struct SessionInputs {
     trust: Trust,
     /// Generation of the Pool it was made from.
     generation: i64,
+    /// Hash of the environment to make there.
+    environment: Option<String>,
 }
 
 /// Why acting stopped. The next plan starts from a new observation.
@@ -83,6 +87,9 @@ pub enum Error {
     /// Its account has as many orders and returns in flight as it may.
     #[error("too many orders and returns of its account are in flight")]
     NoTurn,
+    /// The versions of its packages.
+    #[error(transparent)]
+    Versions(#[from] versions::Error),
     /// An object that the machine's preparation needs is missing.
     #[error("{0}")]
     Missing(String),
@@ -93,6 +100,7 @@ impl Failure for Error {
         match self {
             Self::Api(error) => error.category(),
             Self::Key(_) => "key",
+            Self::Versions(_) => "versions",
             Self::NoTurn => "no_turn",
             Self::Missing(_) => "missing",
         }
@@ -102,13 +110,18 @@ impl Failure for Error {
         match self {
             Self::Api(error) => error.retry(),
             Self::NoTurn => Retry::Unsaid(AFTER_OTHERS),
-            Self::Key(_) | Self::Missing(_) => Retry::Doubled(Duration::from_secs(3)),
+            Self::Key(_) | Self::Versions(_) | Self::Missing(_) => Retry::Doubled(Duration::from_secs(3)),
         }
     }
 }
 
 /// The next look of one whose turn did not come.
 const AFTER_OTHERS: Duration = Duration::from_millis(250);
+/// Warnings about steps that fail, which the Pool's condition reports once for all machines.
+const IN_CONDITIONS: [&str; 2] = [
+    skyward_planner::events::reason::BOOTSTRAP_FAILED,
+    skyward_planner::events::reason::ENVIRONMENT_FAILED,
+];
 /// Longest wait for the store.
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -146,6 +159,11 @@ pub(super) async fn act(
     if plan.keep_log {
         keep_log(context, seen).await;
     }
+    if let Some((hash, text)) = &plan.keep_lock {
+        // The next machine's turn comes with this status.
+        let (client, namespace) = (&context.client, &context.config.namespace);
+        versions::keep(client, namespace, &seen.machine.spec.pool_uid, hash, text).await?;
+    }
     if let Some(status) = &plan.status {
         let fresh = write_status(context, machine, status).await?;
         cache.memory.last_write = Some(clock::now());
@@ -162,7 +180,11 @@ pub(super) async fn act(
                 }
                 outcomes.order = answer;
             }
-            Action::Connect { endpoint, trust } => {
+            Action::Connect {
+                endpoint,
+                trust,
+                environment,
+            } => {
                 let inputs = SessionInputs {
                     endpoint: endpoint.clone(),
                     trust: trust.clone(),
@@ -171,6 +193,7 @@ pub(super) async fn act(
                         .as_ref()
                         .and_then(|pool| pool.metadata.generation)
                         .unwrap_or(0),
+                    environment: environment.clone(),
                 };
                 connect(context, cache, seen, inputs).await?;
             }
@@ -195,10 +218,9 @@ pub(super) async fn act(
 fn publish(context: &Context, machine: &Machine, seen: &Observed, plan: &Plan) {
     let about = machine.object_ref(&());
     for event in &plan.events {
-        // People look for trouble of a machine at its Pool. The Pool's condition reports failed
-        // bootstraps once for all machines.
+        // People look for trouble of a machine at its Pool.
         if event.kind == skyward_planner::events::EventKind::Warning
-            && event.reason != skyward_planner::events::reason::BOOTSTRAP_FAILED
+            && !IN_CONDITIONS.contains(&event.reason)
             && let Some(pool) = &seen.pool
         {
             context
@@ -247,6 +269,14 @@ fn tell_metrics(context: &Context, seen: &Observed, status: &MachineStatus) {
         context
             .metrics
             .machine_ready(elapsed(seen.machine.created_at, ready.0));
+    }
+    let environment = |status: &MachineStatus| status.environment.clone().unwrap_or_default();
+    let (before, now) = (environment(old), environment(status));
+    if old.ready_at.is_some() && !before.hash.is_empty() && before.hash != now.hash {
+        context.metrics.environment_changed("done");
+    }
+    if now.failed.is_some() && now.failed != before.failed {
+        context.metrics.environment_changed("failed");
     }
     if old.phase != status.phase {
         let phase = status.phase.unwrap_or_default();
@@ -336,42 +366,43 @@ async fn connect(
     context: &Context,
     cache: &mut MachineCache,
     seen: &Observed,
-    inputs: SessionInputs,
+    mut inputs: SessionInputs,
 ) -> Result<(), Error> {
     let Some(pool) = &seen.pool else { return Ok(()) };
+    let was_ready = seen.machine.status.ready_at.is_some();
+    if inputs.environment.is_none() {
+        cache.memory.missing = None;
+        // Its Pool will record which environment it is to have, and wakes it then.
+        if !was_ready {
+            return Ok(());
+        }
+    }
     if let Some((made_from, spec)) = &cache.session {
         // A machine of an older spec keeps the session it has.
-        let same_but_generation = made_from.endpoint == inputs.endpoint && made_from.trust == inputs.trust;
+        let same_but_generation = made_from.endpoint == inputs.endpoint
+            && made_from.trust == inputs.trust
+            && made_from.environment == inputs.environment;
         if *made_from == inputs || (same_but_generation && !seen.current) {
             context.sessions.ensure(spec.clone());
             return Ok(());
         }
     }
     let key = pool_key(context, cache, seen).await?;
-    let namespace = pool.namespace().unwrap_or_default();
-    let empty = Image::default();
-    let image = pool.spec.image.as_ref().unwrap_or(&empty);
-    let materials = match materials::gather(&context.references, &namespace, image).await {
-        Ok(materials) => Some(materials),
-        // The machine was prepared with objects that are missing now, and its runs need a
-        // connection.
-        Err(missing) if seen.machine.status.ready_at.is_some() => {
-            tracing::warn!(
-                namespace,
-                machine = seen.machine.name,
-                missing,
-                "a machine that was ready is connected as it is"
-            );
-            None
-        }
+    let (environment, missing) = match environment(context, pool, inputs.environment.as_deref()).await {
+        Ok(environment) => (environment, None),
         // The next plan reports this in a condition: the log alone would leave users paying for a
         // machine that waits.
-        Err(missing) => {
-            cache.memory.missing = Some(missing.clone());
-            return Err(Error::Missing(missing));
-        }
+        Err(Error::Missing(missing)) => (None, Some(missing)),
+        Err(error) => return Err(error),
     };
-    cache.memory.missing = None;
+    cache.memory.missing.clone_from(&missing);
+    if environment.is_none() {
+        // Runs of a machine that was ready need a connection, whatever is missing for another environment.
+        inputs.environment = None;
+        if !was_ready {
+            return missing.map_or(Ok(()), |missing| Err(Error::Missing(missing)));
+        }
+    }
     let provider = context.caches.provider(&seen.machine.spec.provider);
     let account = context.providers.get(&seen.machine.spec.provider);
     let kind = provider.as_deref().and_then(|provider| provider.spec.account());
@@ -392,7 +423,7 @@ async fn connect(
             Trust::FirstContact => HostKey::First,
         },
         key: &key,
-        materials,
+        environment,
         resolved: &context.resolved.of(pool),
         instance_timeout: provider.as_deref().map_or(INSTANCE_TIMEOUT, |provider| {
             ResolvedProvider::of(&provider.spec).instance_timeout
@@ -401,12 +432,49 @@ async fn connect(
         epoch: context.epoch,
         epoch_proof: context.seal.prove(context.epoch),
         installation: &context.cluster,
-        current: seen.current,
     };
     let spec = session(&seen.machine, pool, seen.waits, parts);
     context.sessions.ensure(spec.clone());
     cache.session = Some((inputs, spec));
-    Ok(())
+    missing.map_or(Ok(()), |missing| Err(Error::Missing(missing)))
+}
+
+/// The environment of that hash, as the Pool and the objects that its steps read are now. `None` where they are another
+/// one: the Pool's record will say so, and wakes the machine.
+async fn environment(
+    context: &Context,
+    pool: &Pool,
+    hash: Option<&str>,
+) -> Result<Option<Environment>, Error> {
+    let Some(hash) = hash else { return Ok(None) };
+    let namespace = pool.namespace().unwrap_or_default();
+    let uid = pool.uid().unwrap_or_default();
+    let empty = Image::default();
+    let image = pool.spec.image.as_ref().unwrap_or(&empty);
+    let gathered = materials::gather(&context.references, &namespace, image).await;
+    let materials = gathered.map_err(Error::Missing)?;
+    let found = context
+        .seal
+        .environment(&uid, &canonical(image, &materials.contents()));
+    if found != hash {
+        tracing::debug!(
+            namespace,
+            hash,
+            found,
+            "a machine waits for its Pool's record of the environment"
+        );
+        return Ok(None);
+    }
+    let versions = if image.pip.is_empty() {
+        None
+    } else {
+        versions::get(&context.client, &context.config.namespace, &uid, hash).await?
+    };
+    Ok(Some(Environment {
+        hash: hash.to_owned(),
+        materials,
+        versions: versions.map(Into::into),
+    }))
 }
 
 async fn delete(

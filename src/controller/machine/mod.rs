@@ -7,7 +7,6 @@
 
 pub mod act;
 pub mod connector;
-pub mod materials;
 pub mod observe;
 pub mod order;
 
@@ -19,7 +18,8 @@ use std::{
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use skyward_api::Machine;
+use kube::ResourceExt as _;
+use skyward_api::{Machine, environment::PoolEnvironment};
 use skyward_core::clock;
 use skyward_planner::{
     base::{
@@ -30,6 +30,7 @@ use skyward_planner::{
         facts::{MachineMemory, Observed, Outcomes},
         plan::{draft::Plan, plan},
     },
+    pool::environment::has_turn,
 };
 use skyward_remote::MachineKey;
 use tokio::time::sleep;
@@ -161,9 +162,12 @@ async fn route(context: &Context) {
     let changes = context.feed.subscribe();
     let idle = context.loads.subscribe_idle();
     let work_queue = &context.machine_wakeups;
-    let of_pool = |pool: &Key, only_deleting: bool| {
+    let of_pool = |pool: &Key, only_waiting: bool| {
+        let object = context.caches.pool(pool);
         for machine in context.fleet.named(pool) {
-            if !only_deleting || machine.metadata.deletion_timestamp.is_some() {
+            let waits = machine.metadata.deletion_timestamp.is_some()
+                || has_turn(object.as_deref(), &machine.name_any());
+            if !only_waiting || waits {
                 work_queue.enqueue(key_of(machine.as_ref()));
             }
         }
@@ -176,37 +180,48 @@ async fn route(context: &Context) {
     for machine in context.caches.machines.state() {
         work_queue.enqueue(key_of(machine.as_ref()));
     }
-    // The status of a Pool or Provider changes often and means nothing to its Machines.
-    let mut generations: HashMap<Change, (Option<i64>, bool)> = HashMap::new();
+    // The status of a Pool or Provider changes often, and means nothing to its Machines but for the environment.
+    let mut generations: HashMap<Change, News> = HashMap::new();
     loop {
         tokio::select! {
             change = changes.next() => match &change {
                 Change::Machine { machine, .. } => work_queue.enqueue(machine.clone()),
                 Change::Pool(key) => {
                     let pool = context.caches.pool(key);
-                    if is_news(&mut generations, &change, pool.as_deref()) {
+                    let environment = pool.as_deref().and_then(|pool| pool.status.as_ref()?.environment.clone());
+                    if is_news(&mut generations, &change, pool.as_deref(), environment) {
                         of_pool(key, false);
                     }
                 }
                 Change::Provider(name) => {
                     let provider = context.caches.provider(name);
-                    if is_news(&mut generations, &change, provider.as_deref()) {
+                    if is_news(&mut generations, &change, provider.as_deref(), None) {
                         of_provider(name);
                     }
                 }
                 Change::Offers(_) | Change::Namespace(_) => {}
             },
-            // Machines become idle with every run; only draining Machines wait for that.
+            // Machines become idle with every run; only draining Machines wait for that, and the one whose turn it is
+            // to change its environment.
             pool = idle.next() => of_pool(&pool, true),
         }
     }
 }
 
-/// Whether the spec changed, or the object went, or its deletion began.
+/// What of an object its Machines are looked at again for.
+#[derive(PartialEq)]
+struct News {
+    generation: Option<i64>,
+    is_deleted: bool,
+    environment: Option<PoolEnvironment>,
+}
+
+/// Whether the spec changed, or the record of the environment, or the object went, or its deletion began.
 fn is_news<K: kube::Resource>(
-    generations: &mut HashMap<Change, (Option<i64>, bool)>,
+    generations: &mut HashMap<Change, News>,
     change: &Change,
     object: Option<&K>,
+    environment: Option<PoolEnvironment>,
 ) -> bool {
     match object {
         None => {
@@ -214,11 +229,14 @@ fn is_news<K: kube::Resource>(
             true
         }
         Some(object) => {
-            let now = (
-                object.meta().generation,
-                object.meta().deletion_timestamp.is_some(),
-            );
-            generations.insert(change.clone(), now) != Some(now)
+            let now = News {
+                generation: object.meta().generation,
+                is_deleted: object.meta().deletion_timestamp.is_some(),
+                environment,
+            };
+            let is_known = generations.get(change) == Some(&now);
+            generations.insert(change.clone(), now);
+            !is_known
         }
     }
 }

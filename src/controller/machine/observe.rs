@@ -7,9 +7,9 @@ use skyward_planner::{
     accounts::quota::beyond,
     base::key::Key,
     machine::facts::{
-        Looked, LookupOutcome, MachineFacts, MachineMemory, Observed, Outcomes, Terms, machine_facts,
+        Asked, Looked, LookupOutcome, MachineFacts, MachineMemory, Observed, Outcomes, Terms, machine_facts,
     },
-    pool::{plan::cost::of_budget, resolved::Timeouts},
+    pool::{environment::has_turn, plan::cost::of_budget, resolved::Timeouts},
 };
 
 use crate::{
@@ -49,6 +49,7 @@ pub async fn observe(
     };
     let kind = provider.as_deref().and_then(|provider| provider.spec.account());
     let resolved = pool.as_deref().map(|pool| context.resolved.of(pool));
+    let runs = runs(&context.loads, &pool_key, &facts, pool.as_deref());
     let looked = Looked {
         terms: facts
             .may_be_ordered()
@@ -57,7 +58,8 @@ pub async fn observe(
         timeouts: resolved
             .as_ref()
             .map_or_else(Timeouts::default, |pool| pool.timeouts),
-        current: resolved.is_some_and(|pool| pool.asks_for(&facts.spec.template_hash)),
+        current: resolved.as_ref().is_some_and(|pool| pool.asks_for(machine)),
+        asked: resolved.as_ref().and_then(|pool| Asked::of(pool, machine)),
         pool,
         provider: provider.as_deref(),
         capabilities: client.as_ref().map(|client| client.capabilities()),
@@ -65,7 +67,7 @@ pub async fn observe(
         answer,
         asked_at,
         session: context.sessions.state(&facts.session_key()),
-        runs: runs(&context.loads, &pool_key, &facts),
+        runs,
         outcomes,
         machine,
         facts,
@@ -87,11 +89,12 @@ pub(crate) fn read_terms(context: &Context, machine: &Machine, pool: Option<&Poo
     }
 }
 
-/// Runs that hold a machine.
-pub(crate) fn runs(loads: &PoolLoads, pool: &Key, facts: &MachineFacts) -> Option<u32> {
-    if facts.deleting_since.is_some() {
-        loads.runs_left_on(pool, &facts.name)
+/// Runs that hold a machine. A machine that goes, or whose turn it is to change its environment, is free of them
+/// only when its dispatcher knows that it gets no more.
+pub(crate) fn runs(loads: &PoolLoads, key: &Key, facts: &MachineFacts, pool: Option<&Pool>) -> Option<u32> {
+    if facts.deleting_since.is_some() || has_turn(pool, &facts.name) {
+        loads.runs_left_on(key, &facts.name)
     } else {
-        loads.runs_on(pool, &facts.name)
+        loads.runs_on(key, &facts.name)
     }
 }

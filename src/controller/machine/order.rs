@@ -1,7 +1,7 @@
 //! Makes the order to the provider and the description of the session from a Machine's record and
 //! its Pool. Pure.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use skyward_api::{
     Pool,
@@ -23,8 +23,7 @@ use skyward_remote::{
     sessions::Lease,
 };
 
-use super::materials::Materials;
-use crate::keys::PoolKey;
+use crate::{keys::PoolKey, references::materials::Materials};
 
 /// Default of `shmSize`.
 const SHM_BYTES: u64 = 1 << 30;
@@ -113,9 +112,8 @@ pub struct SessionParts<'a> {
     pub host_key: HostKey,
     /// The Pool's key.
     pub key: &'a PoolKey,
-    /// The data from Secrets and ConfigMaps; `None` where it is missing now, for a machine that was
-    /// prepared with it.
-    pub materials: Option<Materials>,
+    /// The environment to make there; `None`: the machine is connected as it is.
+    pub environment: Option<Environment>,
     /// The Pool with its defaults.
     pub resolved: &'a ResolvedPool,
     /// How long the machine lives idle without its controller.
@@ -128,20 +126,33 @@ pub struct SessionParts<'a> {
     pub epoch_proof: String,
     /// The installation.
     pub installation: &'a str,
-    /// Whether the machine still matches the Pool's spec.
-    pub current: bool,
+}
+
+/// An environment to make on a machine.
+pub struct Environment {
+    /// Its hash.
+    pub hash: String,
+    /// The data from Secrets and ConfigMaps.
+    pub materials: Materials,
+    /// The versions of its Python packages, where a machine found them.
+    pub versions: Option<Arc<str>>,
 }
 
 /// The description of a session.
 pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: SessionParts<'_>) -> SessionSpec {
     let capabilities = parts.capabilities;
     let empty = Image::default();
-    // A working machine of an older spec is not prepared by the newer one, which would change it
-    // under its runs: it is only connected. The same holds where its Secrets and ConfigMaps are
-    // missing by now.
-    let prepared = machine.status.ready_at.is_some() && !(parts.current && parts.materials.is_some());
+    // A working machine is prepared in its turn only: a step would change the environment under its runs.
+    let prepared = parts.environment.is_none();
     let image = pool.spec.image.as_ref().filter(|_| !prepared).unwrap_or(&empty);
-    let materials = parts.materials.filter(|_| !prepared).unwrap_or_default();
+    let (hash, materials, versions) = match parts.environment {
+        Some(Environment {
+            hash,
+            materials,
+            versions,
+        }) => (hash, materials, versions),
+        None => (String::new(), Materials::default(), None),
+    };
     let credentials = materials.credentials.into_iter().chain(std::iter::repeat(None));
     SessionSpec {
         machine: machine.session_key(),
@@ -149,6 +160,8 @@ pub fn session(machine: &MachineFacts, pool: &Pool, waits: Waits, parts: Session
         private_key: parts.key.private.clone(),
         host_key: parts.host_key,
         bootstrap: Bootstrap {
+            environment: hash,
+            lock: versions,
             python: image.python.clone(),
             pip: image.pip.clone(),
             pip_indexes: image
@@ -247,40 +260,33 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_ready_is_connected_as_it_is_when_what_it_was_prepared_with_is_gone() {
+    fn a_machine_is_prepared_only_with_the_environment_that_is_to_be_made() {
         let image = serde_json::json!({ "pip": ["torch"], "caBundleRef": { "name": "ca" } });
         let mut pool = pool();
         pool.spec.image = serde_json::from_value(image).unwrap();
-        let bootstrap = |ready: bool, materials: Option<Materials>, current: bool| {
-            let mut machine = machine();
-            machine.status.ready_at = ready.then(|| {
-                k8s_openapi::apimachinery::pkg::apis::meta::v1::Time("2026-01-02T03:04:05Z".parse().unwrap())
-            });
+        let bootstrap = |environment: Option<Environment>| {
             let parts = SessionParts {
-                materials,
-                current,
+                environment,
                 ..parts(None)
             };
-            session(&machine, &pool, waits(), parts).bootstrap
+            session(&machine(), &pool, waits(), parts).bootstrap
         };
-        let whole = || {
-            Some(Materials {
+        let made = bootstrap(Some(Environment {
+            hash: "0123456789ab".into(),
+            materials: Materials {
                 ca_bundle: Some("certificates".into()),
                 ..Materials::default()
-            })
-        };
-        for (ready, materials, current, prepared) in [
-            (false, whole(), true, false),
-            (false, whole(), false, false),
-            (true, whole(), true, false),
-            (true, whole(), false, true),
-            (true, None, true, true),
-        ] {
-            let spec = bootstrap(ready, materials, current);
-            assert_eq!(spec.prepared, prepared);
-            assert_eq!(spec.pip.is_empty(), prepared);
-            assert_eq!(spec.ca_bundle.is_none(), prepared);
-        }
+            },
+            versions: Some("torch==2.8".into()),
+        }));
+        assert_eq!((made.target(), made.pip.len()), (Some("0123456789ab"), 1));
+        assert_eq!(made.lock.as_deref(), Some("torch==2.8"));
+        assert!(made.ca_bundle.is_some());
+        let kept = bootstrap(None);
+        assert_eq!(
+            (kept.target(), kept.pip.len(), kept.ca_bundle.is_none()),
+            (None, 0, true)
+        );
     }
 
     fn session_of(machine: &MachineFacts, capabilities: Option<&Capabilities>) -> SessionSpec {
@@ -298,14 +304,13 @@ mod tests {
             endpoint: endpoint(),
             host_key: HostKey::First,
             key: &KEY,
-            materials: Some(Materials::default()),
+            environment: None,
             resolved: &POOL,
             instance_timeout: Duration::from_mins(5),
             capabilities,
             epoch: 1,
             epoch_proof: String::new(),
             installation: "here",
-            current: true,
         }
     }
 

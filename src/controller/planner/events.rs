@@ -14,6 +14,12 @@ pub mod reason {
     pub const POOL_READY: &str = "PoolReady";
     /// Pool: it cannot go on until somebody acts.
     pub const POOL_STALLED: &str = "PoolStalled";
+    /// Pool: a changed image goes from machine to machine.
+    pub const ENVIRONMENT_CHANGING: &str = "EnvironmentChanging";
+    /// Pool: every machine has the environment of the image. Machine: its runs find another environment.
+    pub const ENVIRONMENT_CHANGED: &str = "EnvironmentChanged";
+    /// Machine: a step of the changed image failed; the note has the line that tells the most.
+    pub const ENVIRONMENT_FAILED: &str = "EnvironmentFailed";
     /// Pool: its last machine and its key are gone.
     pub const POOL_DESTROYED: &str = "PoolDestroyed";
     /// Pool: no machine of it is left and none is wanted; what it cost in all.

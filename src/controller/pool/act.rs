@@ -32,6 +32,7 @@ use crate::{
     keys,
     newest::Record,
     reconcile::{AFTER_CONFLICT, Failure, Retry},
+    versions,
 };
 
 /// Why acting stopped. The next plan starts from a new observation.
@@ -49,6 +50,9 @@ pub enum Error {
     /// The Pool's key.
     #[error(transparent)]
     Key(#[from] keys::Error),
+    /// The versions of its packages.
+    #[error(transparent)]
+    Versions(#[from] versions::Error),
     /// The provider refused to delete what it lists.
     #[error(transparent)]
     Provider(#[from] skyward_core::ProviderError),
@@ -61,6 +65,7 @@ impl Failure for Error {
             Self::LimitRace => "limit_race",
             Self::Refused(_) => "refused",
             Self::Key(_) => "key",
+            Self::Versions(_) => "versions",
             Self::Provider(_) => "provider",
         }
     }
@@ -71,7 +76,7 @@ impl Failure for Error {
             Self::LimitRace => Retry::Unsaid(AFTER_CONFLICT),
             // The next plan waits.
             Self::Refused(_) => Retry::Fixed(AFTER_CONFLICT),
-            Self::Key(_) | Self::Provider(_) => Retry::Doubled(Duration::from_secs(3)),
+            Self::Key(_) | Self::Versions(_) | Self::Provider(_) => Retry::Doubled(Duration::from_secs(3)),
         }
     }
 }
@@ -87,6 +92,8 @@ const DEADLINE: Duration = Duration::from_secs(15);
 /// them, also if an action of this one fails.
 const NEWS_OF_STATUS: &[&str] = &[
     reason::COST_FINAL,
+    reason::ENVIRONMENT_CHANGED,
+    reason::ENVIRONMENT_CHANGING,
     reason::POOL_PROVISIONED,
     reason::POOL_READY,
     reason::POOL_STALLED,
@@ -248,7 +255,9 @@ async fn actions(
                 // The key was the trace of this Pool. What its machines shared at a former account of a
                 // Provider is seen only when those credentials come back.
                 context.holds.had(&seen.pool.uid);
-                keys::delete(&context.client, &context.config.namespace, &seen.pool.uid).await?;
+                let (client, namespace) = (&context.client, &context.config.namespace);
+                versions::delete(client, namespace, &seen.pool.uid).await?;
+                keys::delete(client, namespace, &seen.pool.uid).await?;
             }
             Action::RemoveFinalizer => {
                 set_finalizer(context, record.object(), false).await?;

@@ -5,6 +5,7 @@
 //! the sweeps of [`crate::accounts::sweeps`].
 
 pub mod act;
+mod environment;
 pub mod observe;
 pub mod references;
 
@@ -34,7 +35,7 @@ use skyward_planner::{
 };
 use tokio::time::MissedTickBehavior;
 
-use self::{observe::observe, references::ReferenceCheck};
+use self::{environment::EnvironmentCheck, observe::observe, references::ReferenceCheck};
 use crate::{
     accounts::sweeps::{key_sweep, log_sweep, machine_sweep, resource_sweep},
     base::{broadcast::Change, queue::WorkQueue},
@@ -57,6 +58,7 @@ const MAX_REFUSED_FACTOR: u32 = 12;
 #[derive(Default)]
 struct PoolMemory {
     references: Option<ReferenceCheck>,
+    environment: Option<EnvironmentCheck>,
     refused: Option<Refused>,
 }
 
@@ -190,7 +192,7 @@ impl Reconcile for Pools {
 
     async fn observe(&self, pool: &Arc<Pool>, memory: &mut PoolMemory, (): ()) -> Observed {
         self.resolve_doubts(pool).await;
-        let mut seen = observe(&self.0, &mut memory.references, pool).await;
+        let mut seen = observe(&self.0, &mut memory.references, &mut memory.environment, pool).await;
         let refused = memory.refused.as_ref();
         seen.refusal = refused
             .filter(|refused| refused.generation == pool.metadata.generation)

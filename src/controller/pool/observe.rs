@@ -36,7 +36,10 @@ use skyward_planner::{
 };
 use tokio::time::timeout;
 
-use super::references::{ReferenceCheck, Unusable, all_references, unusable_references};
+use super::{
+    environment::{EnvironmentCheck, environment},
+    references::{ReferenceCheck, Unusable, all_references, unusable_references},
+};
 use crate::{accounts::fleet::Reserved, context::Context};
 
 /// A Machine that the watch has not shown yet.
@@ -50,6 +53,8 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         ready: false,
         deleting: false,
         current: true,
+        changing: false,
+        environment: None,
         provisioned: false,
         ready_at: None,
         failure: None,
@@ -68,7 +73,12 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
 }
 
 /// Gathers the facts.
-pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>, pool: &Pool) -> Observed {
+pub(super) async fn observe(
+    context: &Context,
+    references: &mut Option<ReferenceCheck>,
+    known: &mut Option<EnvironmentCheck>,
+    pool: &Pool,
+) -> Observed {
     let facts = pool_facts(pool, context.resolved.of(pool));
     let key = Key::new(facts.namespace.clone(), facts.name.clone());
     let load = context.loads.load(&key);
@@ -113,6 +123,11 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
     } else {
         unusable_references(context, &facts, references).await
     };
+    let environment = if may_look {
+        environment(context, &facts, known).await
+    } else {
+        None
+    };
     let versions = unusable.as_ref().ok().map(|found| found.versions.as_str());
     let versions = versions.filter(|_| may_look || !has_references);
     let tried_with = plan::bootstraps::tried_with(&facts.spec, versions, &generations(context, &facts.spec));
@@ -133,6 +148,7 @@ pub async fn observe(context: &Context, references: &mut Option<ReferenceCheck>,
         too_large_references,
         tried_with,
         has_references,
+        environment,
         offers,
         unavailable: context.unavailable.now(),
         architectures: context.architectures.clone(),

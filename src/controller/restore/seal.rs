@@ -1,6 +1,6 @@
 //! Proof of the epoch that a machine names: only a controller of this installation can have made
-//! it. The same key makes the pseudonyms of namespaces, and the tokens by which machines prove
-//! their host keys.
+//! it. The same key makes the pseudonyms of namespaces, the tokens by which machines prove
+//! their host keys, and the hashes of environments.
 //!
 //! The leader gives each agent, with its epoch, an HMAC-SHA-256 over the installation and that
 //! epoch; the agent keeps both and gives them back. A machine that lies can give back the proof of
@@ -15,7 +15,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::me
 use kube::{Api, Client, api::PostParams};
 use skyward_api::labels;
 use skyward_core::{Mark, Secret as Hidden};
-use skyward_planner::accounts::cost::Pseudonyms;
+use skyward_planner::{accounts::cost::Pseudonyms, pool::environment::HASH};
 
 /// Name of the Secret in the operator's namespace.
 pub const SECRET: &str = "skyward-epochs";
@@ -72,6 +72,21 @@ impl Seal {
             let _ = write!(digits, "{byte:02x}");
         }
         Hidden::new(digits)
+    }
+
+    /// The hash of an environment of that Pool: 12 hexadecimal digits. Its text has passwords in it, which nobody can
+    /// guess from the hash without the key. Two Pools with the same environment have different hashes.
+    pub fn environment(&self, pool_uid: &str, canonical: &Hidden) -> String {
+        let head = format!("skyward environment v1\n{}\n{pool_uid}\n", self.installation);
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(head.as_bytes());
+        context.update(canonical.expose().as_bytes());
+        let tag = context.sign();
+        let mut digits = String::with_capacity(HASH);
+        for byte in tag.as_ref().iter().take(HASH / 2) {
+            let _ = write!(digits, "{byte:02x}");
+        }
+        digits
     }
 
     fn text(&self, epoch: u64) -> String {
@@ -185,6 +200,27 @@ mod tests {
             Seal::new(&[7; BYTES], "there").host_token(&mark("m", 1)),
         ] {
             assert_ne!(token, other);
+        }
+    }
+
+    #[test]
+    fn the_hash_of_an_environment_is_short_and_of_one_pool_one_text_and_one_key() {
+        let seal = Seal::new(&[7; BYTES], "here");
+        let text = |text: &str| Hidden::new(text);
+        let hash = seal.environment("pool", &text("canary"));
+        assert_eq!(hash.len(), 12);
+        assert!(hash.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        assert_eq!(
+            hash,
+            Seal::new(&[7; BYTES], "here").environment("pool", &text("canary"))
+        );
+        for other in [
+            seal.environment("other", &text("canary")),
+            seal.environment("pool", &text("canary2")),
+            Seal::new(&[8; BYTES], "here").environment("pool", &text("canary")),
+            Seal::new(&[7; BYTES], "there").environment("pool", &text("canary")),
+        ] {
+            assert_ne!(hash, other);
         }
     }
 

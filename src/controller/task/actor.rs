@@ -233,11 +233,14 @@ impl Actor {
     /// Tells the dispatcher what the caches and sessions show, if that is news.
     fn look(&mut self) {
         let context = &self.runner.context;
-        let pool = context
-            .caches
-            .pool(&self.key)
-            .and_then(|pool| PoolView::of(&pool, &context.resolved.of(&pool)))
+        let object = context.caches.pool(&self.key);
+        let pool = object
+            .as_ref()
+            .and_then(|pool| PoolView::of(pool, &context.resolved.of(pool)))
             .map(Arc::new);
+        let wanted = object
+            .as_deref()
+            .and_then(|pool| pool.status.as_ref()?.environment.as_ref());
         let machines = if let Some(pool) = &pool {
             context.fleet.of_pool(&pool.uid).0
         } else {
@@ -261,7 +264,7 @@ impl Actor {
                 let name = machine.metadata.name.as_deref()?;
                 let key = MachineKey::new(self.key.namespace.as_str(), name);
                 let connection = context.sessions.agent(&key).map(|agent| agent.connection);
-                MachineView::of(machine, connection)
+                MachineView::of(machine, wanted, connection)
             })
             .collect();
         views.sort_unstable_by_key(|view| view.place);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use skyward_core::Secret;
 
 use super::{
-    Spec,
+    Spec, lock,
     plan::{self, Facts, Python},
     script::Listener,
     steps,
@@ -52,7 +52,8 @@ pub fn bootstrap<'a>(
     let mut marked = vec![
         steps::certificates(spec, &facts),
         steps::apt(spec, &facts, limit),
-        steps::packages(spec, &facts, None),
+        steps::resolve(spec, &facts, None),
+        steps::packages(spec, &facts, None, &lock::read(&said).unwrap_or_default()),
         steps::shell_vars(spec, &facts),
     ];
     if let Python::Installed(version) = plan::python(spec, facts.python.as_deref()) {

@@ -2,10 +2,13 @@
 //!
 //! Every step can be interrupted anywhere and started again. A finished step is marked on the
 //! machine with the digest of its inputs, so that a second controller, or this one after a restart,
-//! finds it done. `plan.rs` decides which steps there are, `steps.rs` writes their scripts (files
+//! finds it done. The steps of an environment (certificates, Python, packages, variables) work in a folder of its
+//! own, `envs/NAME`, beside the one that runs find; the link `venv` leads there after the last step. So the
+//! same steps change the environment of a machine that took runs. `plan.rs` decides which steps there are, `steps.rs` writes their scripts (files
 //! in `scripts/`), `reboot.rs` what starts the agent at the next boot, `run.rs` runs the steps.
 
 pub(crate) mod hostile;
+pub(crate) mod lock;
 mod plan;
 mod reboot;
 mod run;
@@ -16,7 +19,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use skyward_core::Secret;
 
-pub(crate) use run::{Bootstrap, BootstrapError, Deadline, Prepared, prepare};
+pub(crate) use run::{Bootstrap, BootstrapError, Change, Deadline, Prepared, change, prepare};
 pub(crate) use script::printable;
 
 /// An index that only some packages come from.
@@ -33,6 +36,10 @@ pub struct PipIndex {
 /// What must be on a machine.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Spec {
+    /// Name of the environment that is made of the fields below: lower-case letters and digits.
+    pub environment: String,
+    /// Versions of its Python packages that another machine found for it: `name==version` on each line.
+    pub lock: Option<Arc<str>>,
     /// Version of Python; `None` or `auto` = the machine's own if it is 3.10 or newer, else 3.12.
     pub python: Option<String>,
     /// Python packages, as pip takes them.
@@ -43,7 +50,7 @@ pub struct Spec {
     pub apt: Vec<String>,
     /// Environment of the steps, such as proxies; names that the shell keeps for itself are left out.
     pub env_for_steps: BTreeMap<String, String>,
-    /// The same, from Secrets: a changed value does not repeat a step.
+    /// The same, from Secrets: a changed value makes another environment and repeats no step of this one.
     pub secret_env_for_steps: Arc<BTreeMap<String, Secret>>,
     /// Values from Secrets, which are masked in failures.
     pub masked: Arc<Vec<Secret>>,
@@ -51,8 +58,7 @@ pub struct Spec {
     pub shell_vars: BTreeMap<String, String>,
     /// Certificates to trust besides the machine's own, PEM.
     pub ca_bundle: Option<Arc<str>>,
-    /// Whether the machine was prepared from inputs that are not known any more: it is only
-    /// connected, and the environment of its runs stays.
+    /// Whether the machine keeps the environment that its runs find: it is only connected.
     pub prepared: bool,
     /// User that runs run as, made where SSH logs in as root; `None` = root.
     pub worker_user: Option<String>,
@@ -77,6 +83,8 @@ pub struct Spec {
 impl Default for Spec {
     fn default() -> Self {
         Self {
+            environment: "default".to_owned(),
+            lock: None,
             python: None,
             pip: Vec::new(),
             pip_indexes: Vec::new(),
@@ -100,10 +108,34 @@ impl Default for Spec {
     }
 }
 
+impl Spec {
+    /// Name of the environment to make; none on a machine that keeps the one that it has.
+    pub fn target(&self) -> Option<&str> {
+        (!self.prepared).then_some(self.environment.as_str())
+    }
+
+    /// The same for a machine that keeps the environment that it has.
+    pub(crate) fn as_it_is(&self) -> Self {
+        Self {
+            worker_user: self.worker_user.clone(),
+            authorized_key: self.authorized_key.clone(),
+            home: self.home.clone(),
+            stop_command: self.stop_command.clone(),
+            reclaim_command: self.reclaim_command.clone(),
+            hidden_environment: self.hidden_environment.clone(),
+            step_timeout: self.step_timeout,
+            total_timeout: self.total_timeout,
+            prepared: true,
+            ..Self::default()
+        }
+    }
+}
+
 impl fmt::Debug for Spec {
     /// Without values of variables and addresses of indexes: they may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spec")
+            .field("environment", &self.environment)
             .field("python", &self.python)
             .field("pip", &self.pip.len())
             .field("apt", &self.apt)

@@ -54,6 +54,14 @@ impl Step {
         }
     }
 
+    /// Whether it makes a part of the environment of runs, which may change.
+    pub(crate) const fn is_of_environment(self) -> bool {
+        match self {
+            Self::Certificates | Self::Apt | Self::Python | Self::Packages | Self::ShellVars => true,
+            Self::Probe | Self::AuthorizedKeys | Self::User | Self::Agent | Self::Start => false,
+        }
+    }
+
     /// The step of that name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         [Self::Probe, Self::AuthorizedKeys, Self::User, Self::Agent]
@@ -79,6 +87,8 @@ pub(crate) struct Facts {
     pub(crate) agent_digest: Option<String>,
     /// Whether an agent's socket is there.
     pub(crate) socket: bool,
+    /// Name of the environment that runs find; `""` = one without a name, or none.
+    pub(crate) environment: String,
     pub(crate) env_digest: Option<String>,
     /// Digest of the inputs with which each step was done.
     pub(crate) done: BTreeMap<String, String>,
@@ -108,6 +118,7 @@ impl Facts {
             python: some("python"),
             agent_digest: some("agent_digest"),
             socket: said.get("socket").is_some(),
+            environment: text("environment"),
             env_digest: some("env_digest"),
             done: said
                 .all("done")
@@ -183,6 +194,10 @@ pub(crate) fn steps(spec: &Spec, facts: Option<&Facts>) -> Vec<Step> {
     if spec.worker_user.is_some() && facts.is_none_or(|facts| facts.root) {
         steps.push(Step::User);
     }
+    if spec.prepared {
+        steps.extend([Step::Agent, Step::Start]);
+        return steps;
+    }
     if spec.ca_bundle.is_some() {
         steps.push(Step::Certificates);
     }
@@ -248,6 +263,11 @@ pub(crate) fn unusable(facts: &Facts, binaries: &AgentBinaries) -> Option<String
     }
 }
 
+/// The folder of the environment that is made.
+pub(crate) fn folder(spec: &Spec, facts: &Facts) -> String {
+    format!("{}/envs/{}", facts.home, spec.environment)
+}
+
 /// The environment of every run, as the agent reads it.
 pub(crate) fn run_environment(
     spec: &Spec,
@@ -256,7 +276,8 @@ pub(crate) fn run_environment(
 ) -> BTreeMap<String, String> {
     let mut environment = step_certificates(spec, facts);
     if has_environment(spec, facts) {
-        let directory = format!("{}/venv", facts.home);
+        // By its own name: a run goes on with the environment that it began with.
+        let directory = folder(spec, facts);
         environment.insert("PATH".into(), format!("{directory}/bin:{}", facts.path));
         environment.insert("VIRTUAL_ENV".into(), directory);
     }
@@ -273,7 +294,7 @@ pub(crate) fn step_certificates(spec: &Spec, facts: &Facts) -> BTreeMap<String, 
     if spec.ca_bundle.is_none() {
         return BTreeMap::new();
     }
-    let bundle = format!("{}/certificates/bundle.crt", facts.home);
+    let bundle = format!("{}/certificates/bundle.crt", folder(spec, facts));
     [
         "SSL_CERT_FILE",
         "PIP_CERT",
@@ -331,6 +352,14 @@ mod tests {
         assert_eq!(
             names(&spec, Some(&facts())),
             "probe authorized_keys user certificates apt python packages shell_vars agent start"
+        );
+        let kept = Spec {
+            python: Some("3.13".into()),
+            ..spec.as_it_is()
+        };
+        assert_eq!(
+            names(&kept, Some(&facts())),
+            "probe authorized_keys user agent start"
         );
         let ordinary = Facts {
             root: false,
@@ -426,10 +455,10 @@ mod tests {
         };
         let variables = BTreeMap::from([("GPU".to_owned(), "H100".to_owned())]);
         let environment = run_environment(&spec, &facts(), &variables);
-        assert_eq!(environment["PATH"], "/opt/skyward/venv/bin:/usr/bin:/bin");
+        assert_eq!(environment["PATH"], "/opt/skyward/envs/default/bin:/usr/bin:/bin");
         assert_eq!(
             environment["SSL_CERT_FILE"],
-            "/opt/skyward/certificates/bundle.crt"
+            "/opt/skyward/envs/default/certificates/bundle.crt"
         );
         assert_eq!(environment["GPU"], "H100");
         assert!(run_environment(&Spec::default(), &facts(), &BTreeMap::new()).is_empty());

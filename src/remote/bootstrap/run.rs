@@ -1,6 +1,6 @@
 //! Runs the steps over a connection.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use tokio::{
 
 use super::{
     Progress, Spec,
+    lock::{self, Found},
     plan::{self, Facts, Python, Step},
     script::{self, Said, Script, ScriptError},
     steps::{self, Marked},
@@ -28,6 +29,8 @@ use crate::{
 
 /// Longest time for a step that only looks, or moves a few files.
 const SHORT: Duration = Duration::from_mins(1);
+/// The step that makes runs find the environment, in messages.
+const SWITCH: &str = "switch";
 /// Longest time for the agent to arrive over a slow line.
 const UPLOAD: Duration = Duration::from_mins(3);
 /// An upload is looked at that often,
@@ -79,6 +82,8 @@ pub(crate) struct Bootstrap<'a> {
     pub(crate) binaries: &'a AgentBinaries,
     /// Waits for the turn to upload something. The deadline is later afterwards.
     pub(crate) uploads: &'a (dyn Fn() -> BoxFuture<'a, Turn> + Send + Sync),
+    /// Waits for the turn to find the versions of the Python packages. The deadline is later afterwards.
+    pub(crate) versions: &'a (dyn Fn() -> BoxFuture<'a, Found> + Send + Sync),
     pub(crate) deadline: &'a Deadline,
 }
 
@@ -87,7 +92,10 @@ pub(crate) struct Bootstrap<'a> {
 pub(crate) struct Prepared {
     facts: Facts,
     pub(crate) binary: Binary,
-    environment: BTreeMap<String, String>,
+    /// Name of the environment that runs find; `""` = one without a name, or none.
+    pub(crate) environment: String,
+    /// Versions of its packages, where this machine was told or found them now.
+    pub(crate) lock: Option<Arc<str>>,
     /// Whether an agent with the right environment may be running already.
     pub(crate) may_run: bool,
     start: Progress,
@@ -116,6 +124,53 @@ fn at(step: Step, steps: &[Step]) -> Progress {
     }
 }
 
+/// How a change of the environment ended.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// Runs find it.
+    Made {
+        /// The versions of its packages.
+        lock: Option<Arc<str>>,
+    },
+    /// A step failed; runs find what they found before.
+    Failed {
+        /// Why.
+        failure: SessionFailure,
+        /// Name of the environment that runs find.
+        environment: String,
+    },
+}
+
+/// Makes the environment of the spec beside the one that runs find, and switches to it. Nothing runs meanwhile.
+pub(crate) async fn change(
+    bootstrap: &Bootstrap<'_>,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Change, BootstrapError> {
+    let made = async {
+        let mut facts = bootstrap.look().await?;
+        let steps: Vec<Step> = plan::steps(bootstrap.spec, Some(&facts))
+            .into_iter()
+            .filter(|step| step.is_of_environment())
+            .collect();
+        bootstrap.environment(&mut facts, &steps, progress).await
+    };
+    match made.await {
+        Ok(made) => Ok(Change::Made { lock: made.lock }),
+        Err(BootstrapError::Failed(failure)) => {
+            let environment = bootstrap.look().await?.environment;
+            Ok(Change::Failed { failure, environment })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The environment of runs after its steps.
+struct Made {
+    /// Whether there was nothing to do.
+    all_done: bool,
+    lock: Option<Arc<str>>,
+}
+
 /// Does everything but start the agent. Called again at any point, it skips the finished steps.
 pub(crate) async fn prepare(
     bootstrap: &Bootstrap<'_>,
@@ -134,52 +189,23 @@ pub(crate) async fn prepare(
         ))
     })?;
     let steps = plan::steps(spec, Some(&facts));
-    let python = plan::python(spec, facts.python.as_deref());
-    let mut variables = facts.variables.clone();
     let mut all_done = true;
-    for step in &steps {
-        let limit = bootstrap.limit(spec.step_timeout);
-        let Marked { script, digest } = match step {
-            // Done by the first look, or below.
-            Step::Probe | Step::AuthorizedKeys | Step::User | Step::Agent | Step::Start => continue,
-            Step::Certificates => steps::certificates(spec, &facts),
-            Step::Apt => steps::apt(spec, &facts, limit),
-            Step::Python => match &python {
-                Python::Installed(version) => steps::python(spec, &facts, version),
-                Python::Own => continue,
-            },
-            Step::Packages => match &python {
-                Python::Installed(version) => steps::packages(spec, &facts, Some(version)),
-                Python::Own => steps::packages(spec, &facts, None),
-            },
-            Step::ShellVars => steps::shell_vars(spec, &facts),
-        };
-        if facts.done.get(step.name()) == Some(&digest) {
-            continue;
-        }
-        all_done = false;
-        progress(at(*step, &steps));
-        let said = bootstrap
-            .run(&script, limit)
-            .await
-            .map_err(|error| describe(step.name(), error))?;
-        if *step == Step::ShellVars {
-            variables = plan::variables(&said);
-            // Variables captured earlier are not needed any more.
-            facts.variables.clear();
-            facts.room = said.room;
-        }
+    let mut lock = None;
+    if !spec.prepared {
+        let made = bootstrap.environment(&mut facts, &steps, progress).await?;
+        all_done = made.all_done;
+        lock = made.lock;
     }
     if facts.agent_digest.as_ref() != Some(&binary.digest) {
         all_done = false;
         progress(at(Step::Agent, &steps));
         bootstrap.upload(&facts, &binary).await?;
     }
-    let environment = plan::run_environment(spec, &facts, &variables);
     let may_run = all_done && facts.socket;
     Ok(Prepared {
         binary,
-        environment,
+        environment: facts.environment.clone(),
+        lock,
         may_run,
         start: at(Step::Start, &steps),
         facts,
@@ -187,6 +213,93 @@ pub(crate) async fn prepare(
 }
 
 impl Bootstrap<'_> {
+    /// The steps of the environment, and the switch to it.
+    async fn environment(
+        &self,
+        facts: &mut Facts,
+        steps: &[Step],
+        progress: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Made, BootstrapError> {
+        let spec = self.spec;
+        let python = match plan::python(spec, facts.python.as_deref()) {
+            Python::Installed(version) => Some(version),
+            Python::Own => None,
+        };
+        let mut variables = facts.variables.clone();
+        let mut all_done = true;
+        let mut lock = None;
+        for step in steps.iter().filter(|step| step.is_of_environment()) {
+            if *step == Step::Packages {
+                let known = self.versions(facts, python.as_deref(), || progress(at(*step, steps)));
+                lock = Some(known.await?);
+            }
+            let limit = self.limit(spec.step_timeout);
+            let Marked { script, digest } = match step {
+                Step::Certificates => steps::certificates(spec, facts),
+                Step::Apt => steps::apt(spec, facts, limit),
+                Step::Python => steps::python(spec, facts, python.as_deref().unwrap_or_default()),
+                Step::Packages => {
+                    let lock = lock.as_deref().unwrap_or_default();
+                    steps::packages(spec, facts, python.as_deref(), lock)
+                }
+                Step::ShellVars => steps::shell_vars(spec, facts),
+                // Of the machine, whatever its environment.
+                Step::Probe | Step::AuthorizedKeys | Step::User | Step::Agent | Step::Start => continue,
+            };
+            if facts.done.get(step.name()) == Some(&digest) {
+                continue;
+            }
+            all_done = false;
+            progress(at(*step, steps));
+            let said = self
+                .run(&script, limit)
+                .await
+                .map_err(|error| describe(step.name(), error))?;
+            if *step == Step::ShellVars {
+                variables = plan::variables(&said);
+                // Variables captured earlier are not needed any more.
+                facts.variables.clear();
+                facts.room = said.room;
+            }
+        }
+        let environment = plan::run_environment(spec, facts, &variables);
+        if let Some(script) = steps::switch(spec, facts, &environment) {
+            all_done = false;
+            let switched = self.run(&script, self.limit(SHORT)).await;
+            switched.map_err(|error| describe(SWITCH, error))?;
+        }
+        facts.environment.clone_from(&spec.environment);
+        Ok(Made { all_done, lock })
+    }
+
+    /// The versions of the Python packages: those that the spec names, else those that another machine found, else
+    /// this machine finds them, and others wait for that.
+    async fn versions(
+        &self,
+        facts: &Facts,
+        python: Option<&str>,
+        mut begins: impl FnMut(),
+    ) -> Result<Arc<str>, BootstrapError> {
+        if let Some(lock) = &self.spec.lock {
+            return Ok(lock::pinned(lock).into());
+        }
+        let mut found = (self.versions)().await;
+        if let Some(lock) = &*found {
+            return Ok(lock.clone());
+        }
+        begins();
+        let step = Step::Packages.name();
+        let Marked { script, .. } = steps::resolve(self.spec, facts, python);
+        let said = self.run(&script, self.limit(self.spec.step_timeout)).await;
+        let said = said.map_err(|error| describe(step, error))?;
+        let lock = lock::read(&said).ok_or_else(|| {
+            BootstrapError::Broken("no list of versions where a machine of ours sends one".to_owned())
+        })?;
+        let lock: Arc<str> = lock.into();
+        *found = Some(lock.clone());
+        Ok(lock)
+    }
+
     /// Starts the agent, if none runs.
     pub(crate) async fn start(
         &self,
@@ -194,13 +307,7 @@ impl Bootstrap<'_> {
         progress: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<(), BootstrapError> {
         progress(prepared.start.clone());
-        let script = steps::start(
-            self.spec,
-            &prepared.facts,
-            &prepared.binary,
-            self.machine,
-            &prepared.environment,
-        );
+        let script = steps::start(self.spec, &prepared.facts, &prepared.binary, self.machine);
         let result = self.run(&script, self.limit(SHORT)).await;
         result
             .map(|_| ())

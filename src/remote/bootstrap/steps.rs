@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use super::{
     PipIndex, Spec,
-    plan::{Facts, step_certificates},
+    lock::MOST,
+    plan::{Facts, folder, step_certificates},
     reboot,
     script::Script,
 };
@@ -19,8 +20,11 @@ const CERTIFICATES: &str = include_str!("scripts/certificates.sh");
 const APT: &str = include_str!("scripts/apt.sh");
 const UV: &str = include_str!("scripts/uv.sh");
 const PYTHON: &str = include_str!("scripts/python.sh");
+const REQUIREMENTS: &str = include_str!("scripts/requirements.sh");
+const RESOLVE: &str = include_str!("scripts/resolve.sh");
 const PACKAGES: &str = include_str!("scripts/packages.sh");
 const SHELL_VARS: &str = include_str!("scripts/shell_vars.sh");
+const SWITCH: &str = include_str!("scripts/switch.sh");
 const START: &str = include_str!("scripts/start.sh");
 
 /// A step that is marked as done on the machine.
@@ -54,6 +58,7 @@ pub(super) fn prepare(spec: &Spec, binaries: &AgentBinaries) -> Script {
         .set("worker_user", spec.worker_user.as_deref().unwrap_or_default())
         .set("git_user", spec.git_user.as_deref().unwrap_or_default())
         .set("hidden", &hidden(spec, "|"))
+        .set("environment", spec.target().unwrap_or_default())
         .set("agent_x86_64", &file("x86_64"))
         .set("agent_aarch64", &file("aarch64"))
         .then(PREPARE)
@@ -78,6 +83,7 @@ pub(super) fn certificates(spec: &Spec, facts: &Facts) -> Marked {
     marked(
         Script::default()
             .set("home", &facts.home)
+            .set("env", &folder(spec, facts))
             .set("certificates", bundle),
         CERTIFICATES,
     )
@@ -87,35 +93,48 @@ pub(super) fn certificates(spec: &Spec, facts: &Facts) -> Marked {
 pub(super) fn apt(spec: &Spec, facts: &Facts, limit: Duration) -> Marked {
     // apt waits for its lock for most of the step's time.
     let wait = limit.as_secs().saturating_sub(30).max(5);
-    let script = with_environment(spec, facts).set("packages", &spec.apt.join(" "));
-    marked(script, APT).after(secrets(spec).set("lock_wait", &wait.to_string()))
+    let script = Script::default()
+        .set("home", &facts.home)
+        .set("packages", &spec.apt.join(" "));
+    marked(script, APT).after(variables(spec, facts).set("lock_wait", &wait.to_string()))
 }
 
 /// A Python of that version.
 pub(super) fn python(spec: &Spec, facts: &Facts, version: &str) -> Marked {
-    let script = with_environment(spec, facts).set("version", version);
-    marked(script, &format!("{UV}{PYTHON}")).after(secrets(spec))
+    let script = in_environment(spec, facts).set("version", version);
+    marked(script, &format!("{UV}{PYTHON}")).after(variables(spec, facts))
 }
 
-/// Python packages, in an environment on that Python (`None`: the machine's own).
-pub(super) fn packages(spec: &Spec, facts: &Facts, python: Option<&str>) -> Marked {
+/// The versions of the Python packages, in an environment on that Python (`None`: the machine's own).
+pub(super) fn resolve(spec: &Spec, facts: &Facts, python: Option<&str>) -> Marked {
+    let script = with_requirements(spec, facts, python).set("most", &MOST.to_string());
+    marked(script, &format!("{UV}{REQUIREMENTS}{RESOLVE}")).after(with_credentials(spec, facts))
+}
+
+/// Python packages of these versions.
+pub(super) fn packages(spec: &Spec, facts: &Facts, python: Option<&str>, lock: &str) -> Marked {
+    let script = with_requirements(spec, facts, python).set("lock", lock);
+    marked(script, &format!("{UV}{REQUIREMENTS}{PACKAGES}")).after(with_credentials(spec, facts))
+}
+
+fn with_requirements(spec: &Spec, facts: &Facts, python: Option<&str>) -> Script {
     let (requirements, project) = requirements(&spec.pip, &spec.pip_indexes);
-    let script = with_environment(spec, facts)
+    in_environment(spec, facts)
         .set("requirements", &requirements)
         .set("project", &project)
-        // The script does not use it: it puts the version into the digest, so another Python
-        // installs the packages again.
-        .set("version", python.unwrap_or_default());
+        .set("version", python.unwrap_or_default())
+}
+
+fn with_credentials(spec: &Spec, facts: &Facts) -> Script {
     let credentials = spec.pip_indexes.iter().enumerate();
     let known = credentials.filter_map(|(number, index)| Some((number, index.credentials.as_ref()?)));
     // uv reads the credentials of an index from variables with its name: they are in no file and no
     // argument.
-    let secrets = known.fold(secrets(spec), |script, (number, (user, password))| {
+    known.fold(variables(spec, facts), |script, (number, (user, password))| {
         script
             .export(&format!("UV_INDEX_INDEX_{number}_USERNAME"), user.expose())
             .export(&format!("UV_INDEX_INDEX_{number}_PASSWORD"), password.expose())
-    });
-    marked(script, &format!("{UV}{PACKAGES}")).after(secrets)
+    })
 }
 
 /// Variables captured from snippets.
@@ -128,19 +147,27 @@ pub(super) fn shell_vars(spec: &Spec, facts: &Facts) -> Marked {
         }
     }
     snippets.push_str("}\n");
-    marked(with_environment(spec, facts).then(&snippets), SHELL_VARS).after(secrets(spec))
+    marked(in_environment(spec, facts).then(&snippets), SHELL_VARS).after(variables(spec, facts))
 }
 
-/// Start of the agent; writes the environment of runs if it is outdated.
-pub(super) fn start(
-    spec: &Spec,
-    facts: &Facts,
-    binary: &Binary,
-    machine: &str,
-    environment: &BTreeMap<String, String>,
-) -> Script {
+/// The environment that was made becomes the one that runs find, with these variables; `None`: it is already.
+pub(super) fn switch(spec: &Spec, facts: &Facts, environment: &BTreeMap<String, String>) -> Option<Script> {
     let json = serde_json::to_string_pretty(environment).unwrap_or_else(|_| "{}".into());
-    let known = spec.prepared || facts.env_digest.as_deref() == Some(digest_of(&json).as_str());
+    let is_known = facts.environment == spec.environment
+        && facts.env_digest.as_deref() == Some(digest_of(&json).as_str());
+    let script = || {
+        Script::default()
+            .set("home", &facts.home)
+            .set("env", &folder(spec, facts))
+            .set("environment", &spec.environment)
+            .set("env_json", &json)
+            .then(SWITCH)
+    };
+    (!is_known).then(script)
+}
+
+/// Start of the agent.
+pub(super) fn start(spec: &Spec, facts: &Facts, binary: &Binary, machine: &str) -> Script {
     // An ordinary user cannot run anything as another user.
     let user = if facts.root {
         spec.worker_user.as_deref().unwrap_or("root")
@@ -160,7 +187,6 @@ pub(super) fn start(
     ];
     Script::default()
         .set("home", &facts.home)
-        .set("env_json", if known { "" } else { &json })
         .set("agent", &agent)
         .set("machine", machine)
         .set("worker_user", user)
@@ -180,23 +206,27 @@ pub(super) fn hidden(spec: &Spec, between: &str) -> String {
         .join(between)
 }
 
-fn with_environment(spec: &Spec, facts: &Facts) -> Script {
-    let mut environment = spec.env_for_steps.clone();
-    environment.extend(step_certificates(spec, facts));
-    environment.iter().fold(
-        Script::default().set("home", &facts.home),
-        |script, (name, value)| script.export(name, value),
-    )
+/// A step that works in the folder of the environment.
+fn in_environment(spec: &Spec, facts: &Facts) -> Script {
+    // Work that runs as root could write into the cache through a file that is one with it.
+    let is_shared = facts.root && spec.worker_user.is_some();
+    Script::default()
+        .set("home", &facts.home)
+        .set("env", &folder(spec, facts))
+        .set("link_mode", if is_shared { "hardlink" } else { "copy" })
 }
 
-/// The steps' variables from Secrets. They are no part of any digest: a rotated value installs
-/// nothing again. The Pool's own variables come later, and win.
-fn secrets(spec: &Spec) -> Script {
-    spec.secret_env_for_steps
-        .iter()
-        .fold(Script::default(), |script, (name, value)| {
-            script.export(name, value.expose())
-        })
+/// The variables of the steps: from Secrets, then the Pool's own, which win, then those about certificates. They are
+/// no part of any digest: what changes an environment is part of its name.
+fn variables(spec: &Spec, facts: &Facts) -> Script {
+    let secrets = spec.secret_env_for_steps.iter();
+    let secrets = secrets.fold(Script::default(), |script, (name, value)| {
+        script.export(name, value.expose())
+    });
+    let mut own = spec.env_for_steps.clone();
+    own.extend(step_certificates(spec, facts));
+    own.iter()
+        .fold(secrets, |script, (name, value)| script.export(name, value))
 }
 
 /// Adds the script's text and the digest of all its inputs.
@@ -306,6 +336,8 @@ mod tests {
 
         let text = Script::default()
             .set("home", &home.path().display().to_string())
+            .set("env", "nowhere")
+            .set("link_mode", "copy")
             .then(UV)
             .then("\necho \"$skyward_uv\"")
             .text("x");
@@ -403,7 +435,8 @@ torch-vision = { index = "index-0" }
             [
                 apt(spec, &facts, Duration::from_secs(60)),
                 python(spec, &facts, "3.12"),
-                packages(spec, &facts, None),
+                resolve(spec, &facts, None),
+                packages(spec, &facts, None, "torch==2"),
                 shell_vars(spec, &facts),
             ]
         };
@@ -415,7 +448,7 @@ torch-vision = { index = "index-0" }
             let [secret, own] = ["BOTH=canary-1", "BOTH='of the Pool'"].map(|line| text.find(line));
             assert!(secret < own, "the Pool's own value stands last: {text}");
         }
-        let text = packages(&with("canary-1"), &facts, None).script.text("");
+        let text = packages(&with("canary-1"), &facts, None, "").script.text("");
         assert!(
             text.contains("UV_INDEX_INDEX_0_USERNAME=robot")
                 && text.contains("UV_INDEX_INDEX_0_PASSWORD=canary-1"),
@@ -427,8 +460,12 @@ torch-vision = { index = "index-0" }
             size: 0,
         };
         let environment = super::super::plan::run_environment(&with("canary-1"), &facts, &BTreeMap::new());
-        let start = start(&with("canary-1"), &facts, &binary, "team/m", &environment).text("");
-        assert!(!start.contains("canary"), "runs do not find it");
+        let start = start(&with("canary-1"), &facts, &binary, "team/m").text("");
+        let switch = switch(&with("canary-1"), &facts, &environment).unwrap().text("");
+        assert!(
+            !start.contains("canary") && !switch.contains("canary"),
+            "runs do not find it"
+        );
     }
 
     /// A variable of the user with the name of one of ours would be changed for what the
@@ -441,6 +478,8 @@ torch-vision = { index = "index-0" }
             APT,
             UV,
             PYTHON,
+            REQUIREMENTS,
+            RESOLVE,
             PACKAGES,
             SHELL_VARS,
         ] {
@@ -465,7 +504,7 @@ torch-vision = { index = "index-0" }
     #[test]
     fn what_a_user_calls_a_variable_changes_nothing_but_what_it_runs() {
         let home = tempfile::tempdir().unwrap();
-        std::fs::create_dir(home.path().join("bootstrap")).unwrap();
+        std::fs::create_dir_all(home.path().join("envs/default/.skyward")).unwrap();
         let facts = Facts {
             home: home.path().display().to_string(),
             ..facts()
@@ -517,7 +556,7 @@ torch-vision = { index = "index-0" }
                 said.contains(&format!("::t var B {}\n", hex("mine 5"))),
                 "{shell}: {said}"
             );
-            let done = home.path().join("bootstrap/shell_vars.done");
+            let done = home.path().join("envs/default/.skyward/shell_vars.done");
             assert_eq!(std::fs::read_to_string(&done).unwrap().trim(), digest);
             std::fs::remove_file(done).unwrap();
         }
@@ -539,8 +578,18 @@ torch-vision = { index = "index-0" }
             second(100),
             apt(&other, &facts(), Duration::from_secs(100)).digest
         );
-        let own = packages(&spec, &facts(), None).digest;
-        assert_ne!(own, packages(&spec, &facts(), Some("3.12")).digest);
+        let own = packages(&spec, &facts(), None, "a==1").digest;
+        assert_ne!(own, packages(&spec, &facts(), Some("3.12"), "a==1").digest);
+        assert_ne!(own, packages(&spec, &facts(), None, "a==2").digest);
+        let with_variable = Spec {
+            env_for_steps: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+            ..spec.clone()
+        };
+        assert_eq!(
+            own,
+            packages(&with_variable, &facts(), None, "a==1").digest,
+            "`env` repeats no step"
+        );
     }
 
     #[test]
@@ -566,22 +615,89 @@ torch-vision = { index = "index-0" }
     }
 
     #[test]
-    fn an_environment_that_is_right_is_not_written_again() {
-        let binary = Binary {
-            path: "x".into(),
-            digest: "a".repeat(64),
-            size: 1,
-        };
+    fn an_environment_that_is_right_is_not_switched_to_again() {
         let environment = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        let fresh = start(&Spec::default(), &facts(), &binary, "ns/m", &environment).text("");
+        let spec = Spec::default();
+        let fresh = switch(&spec, &facts(), &environment).unwrap().text("");
         assert!(fresh.contains("\"A\": \"1\""), "{fresh}");
         let known = Facts {
+            environment: "default".into(),
             env_digest: Some(digest_of(&serde_json::to_string_pretty(&environment).unwrap())),
             ..facts()
         };
-        let again = start(&Spec::default(), &known, &binary, "ns/m", &environment).text("");
-        assert!(again.contains("env_json=''"), "{again}");
-        assert!(again.contains("worker_user=root") && again.contains("machine=ns/m"));
+        assert!(switch(&spec, &known, &environment).is_none());
+        let other = Facts {
+            environment: "other".into(),
+            ..known
+        };
+        assert!(switch(&spec, &other, &environment).is_some());
+    }
+
+    /// What runs find in a home: where the link leads, and the variables.
+    #[cfg(unix)]
+    fn found(home: &std::path::Path) -> (Option<String>, String) {
+        let link = std::fs::read_link(home.join("venv")).ok();
+        let variables = std::fs::read_to_string(home.join("env.json")).unwrap_or_default();
+        (link.map(|link| link.display().to_string()), variables)
+    }
+
+    #[cfg(unix)]
+    fn switched(home: &std::path::Path, name: &str, value: &str) {
+        let spec = Spec {
+            environment: name.into(),
+            ..Spec::default()
+        };
+        let facts = Facts {
+            home: home.display().to_string(),
+            ..facts()
+        };
+        std::fs::create_dir_all(home.join("envs").join(name).join(".skyward")).unwrap();
+        let environment = BTreeMap::from([("A".to_owned(), value.to_owned())]);
+        let text = switch(&spec, &facts, &environment).unwrap().text("::t");
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &text])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(said.contains(&format!("::t environment {name}\n")), "{said}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn one_rename_makes_runs_find_the_new_environment_with_its_variables_and_again_changes_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        for (name, value) in [("a", "1"), ("b", "2"), ("b", "2"), ("a", "1")] {
+            switched(home.path(), name, value);
+            let (link, variables) = found(home.path());
+            assert_eq!(link, Some(format!("envs/{name}")));
+            assert!(variables.contains(&format!("\"A\": \"{value}\"")), "{variables}");
+        }
+        let left: Vec<_> = std::fs::read_dir(home.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left.len(), 3, "envs, venv, env.json: {left:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_folder_of_an_older_release_is_taken_over_and_gone_afterwards() {
+        for has_packages in [true, false] {
+            let home = tempfile::tempdir().unwrap();
+            std::fs::write(home.path().join("env.json"), "old").unwrap();
+            if has_packages {
+                std::fs::create_dir_all(home.path().join("venv/bin")).unwrap();
+            }
+            switched(home.path(), "b", "2");
+            let (link, variables) = found(home.path());
+            assert_eq!(link.as_deref(), Some("envs/b"));
+            assert!(variables.contains("\"A\": \"2\""), "{variables}");
+        }
     }
 
     #[test]
@@ -604,9 +720,11 @@ torch-vision = { index = "index-0" }
             ("certificates", certificates(&spec, &facts()).script),
             ("apt", apt(&spec, &facts(), Duration::from_mins(1)).script),
             ("python", python(&spec, &facts(), "3.12").script),
-            ("packages", packages(&spec, &facts(), None).script),
+            ("resolve", resolve(&spec, &facts(), None).script),
+            ("packages", packages(&spec, &facts(), None, "a==1").script),
+            ("switch", switch(&spec, &facts(), &BTreeMap::new()).unwrap()),
             ("shell_vars", shell_vars(&spec, &facts()).script),
-            ("start", start(&spec, &facts(), &binary, "ns/m", &BTreeMap::new())),
+            ("start", start(&spec, &facts(), &binary, "ns/m")),
         ];
         for (name, script) in scripts {
             let file = tempfile::NamedTempFile::new().unwrap();

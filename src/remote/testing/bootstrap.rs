@@ -171,7 +171,7 @@ async fn shell_variables_and_certificates_reach_every_run() {
         ("ODD".to_owned(), "printf 'a\\377b'; echo noise >&2".to_owned()),
     ]);
     bootstrap(&fake, &spec).await;
-    let bundle = format!("{}/certificates/bundle.crt", sshd.agent_home());
+    let bundle = format!("{}/envs/default/certificates/bundle.crt", sshd.agent_home());
     let expected = [
         ("PLAIN", "1"),
         ("FROM_ENV", "it's \"me\"\n$HOME"),
@@ -387,9 +387,9 @@ async fn python_packages_come_from_their_indexes_into_an_environment_that_runs_f
     bootstrap(&fake, &spec).await;
     let environment = environment(&sshd);
     assert_eq!(environment["FOUND"], "pluggy");
-    assert!(environment["PATH"].starts_with(&format!("{}/venv/bin:", sshd.agent_home())));
+    assert!(environment["PATH"].starts_with(&format!("{}/envs/default/bin:", sshd.agent_home())));
     let inode = || {
-        fs::metadata(sshd.path("agent/bootstrap/packages.done"))
+        fs::metadata(sshd.path("agent/envs/default/.skyward/packages.done"))
             .unwrap()
             .ino()
     };

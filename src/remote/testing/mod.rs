@@ -4,6 +4,7 @@
 mod agent;
 mod bootstrap;
 mod connection;
+mod environments;
 mod fake;
 mod proof;
 mod sessions;

@@ -23,7 +23,7 @@ use skyward_core::clock;
 use skyward_planner::base::time::elapsed;
 use tokio::time::sleep;
 
-use crate::{context::Context, deadline::words, keys};
+use crate::{context::Context, deadline::words, keys, versions};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_mins(10);
@@ -134,6 +134,12 @@ async fn sweep(context: &Context, sightings: &mut Sightings) -> Result<(), Strin
             uid: Some(key.uid.clone()),
             resource_version: None,
         });
+        // The key is the trace of its Pool: it goes last.
+        let namespace = &context.config.namespace;
+        if let Err(problem) = versions::delete(&context.client, namespace, &key.pool_uid).await {
+            tracing::warn!(secret = name, %problem, "the versions of a Pool that is gone could not be deleted");
+            continue;
+        }
         context.metrics.api_write("Secret");
         match call(secrets.delete(&name, &params)).await {
             Ok(_) => {

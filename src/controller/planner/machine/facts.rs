@@ -1,6 +1,6 @@
 //! What a Machine's plan may know. Gathering it makes no decision.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use crate::{
     accounts::{
@@ -12,7 +12,10 @@ use crate::{
         time::after,
     },
     money,
-    pool::{resolved::Timeouts, suspension::why_suspended},
+    pool::{
+        resolved::{ResolvedPool, Timeouts},
+        suspension::why_suspended,
+    },
 };
 use jiff::Timestamp;
 use kube_core::{Resource, ResourceExt};
@@ -39,6 +42,8 @@ pub struct Observed {
     pub pool: Option<Arc<Pool>>,
     /// Whether the Pool's spec is still the one this machine was ordered by.
     pub current: bool,
+    /// What the Pool asks of this machine; `None` = another kind of machine.
+    pub asked: Option<Asked>,
     /// The account it was ordered from.
     pub account: AccountState,
     /// What the provider says of it.
@@ -90,6 +95,24 @@ impl Observed {
     /// Where its session is.
     pub fn stage(&self) -> Option<&Stage> {
         self.session.as_ref().map(|session| &session.stage)
+    }
+}
+
+/// What a Pool asks of a machine that it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Digest of it, as a new record has it.
+    pub template: String,
+    /// Digests of the Debian packages of its image.
+    pub apt: BTreeSet<String>,
+}
+
+impl Asked {
+    /// What this Pool asks of that machine.
+    pub fn of(pool: &ResolvedPool, machine: &Machine) -> Option<Self> {
+        let template = pool.template_of(machine)?.to_owned();
+        let apt = pool.apt().clone();
+        Some(Self { template, apt })
     }
 }
 
@@ -318,6 +341,8 @@ pub struct Looked<'a> {
     pub timeouts: Timeouts,
     /// Its Pool still asks for this kind of machine.
     pub current: bool,
+    /// What its Pool asks of this machine.
+    pub asked: Option<Asked>,
     /// The Provider that it was ordered from.
     pub provider: Option<&'a ProviderObject>,
     /// Of its provider; `None` = no account is connected.
@@ -393,6 +418,7 @@ impl Looked<'_> {
             machine: facts,
             pool: self.pool,
             current: self.current,
+            asked: self.asked,
             account,
             provider,
             order: outcomes.order,

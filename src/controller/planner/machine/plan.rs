@@ -7,6 +7,7 @@
 pub mod bootstrap;
 pub mod deletion;
 pub mod draft;
+mod environment;
 pub mod liveness;
 pub mod progress;
 pub mod rental;

@@ -7,10 +7,12 @@ use std::{
 };
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::{ObjectMeta, Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool,
-    condition::{self, cut, find, is_true},
+    condition::{self, cut, find, reason},
+    environment::MachineEnvironment,
     labels,
     machine::{BootstrapFailure, MachineStatus, Market},
     offer::Architecture,
@@ -64,6 +66,8 @@ pub struct Observed {
     pub tried_with: Option<String>,
     /// Whether it names any Secret or ConfigMap.
     pub has_references: bool,
+    /// Hash of the environment that its image asks for; `None` = not known now.
+    pub environment: Option<String>,
     /// Offers of these Providers.
     pub offers: Offerings,
     /// Offers and Providers that had no capacity lately.
@@ -178,12 +182,16 @@ pub struct MachineFacts {
     pub attempt: u32,
     /// Phase.
     pub phase: MachinePhase,
-    /// Whether it takes runs now.
+    /// Whether it takes runs now, or will as soon as its environment has changed.
     pub ready: bool,
     /// Whether its deletion was asked for.
     pub deleting: bool,
-    /// Whether it matches the Pool's current spec.
+    /// Whether it matches the Pool's current spec, or can be made to in place.
     pub current: bool,
+    /// Whether it took runs and changes its environment: it takes no new ones meanwhile.
+    pub changing: bool,
+    /// The environment of its runs; `None` on the record of an older release that was not looked at yet.
+    pub environment: Option<MachineEnvironment>,
     /// Whether it has an address.
     pub provisioned: bool,
     /// When it first took runs.
@@ -300,6 +308,12 @@ pub fn pool_facts(pool: &Pool, resolved: Arc<ResolvedPool>) -> PoolFacts {
     }
 }
 
+/// Whether that condition Ready counts the machine among the ready ones. The change of its environment does not
+/// make a Pool unready, which would stop what waits for the Pool.
+fn is_ready(ready: &Condition) -> bool {
+    ready.status == "True" || ready.reason == reason::CHANGING_ENVIRONMENT
+}
+
 /// A Machine as the plan sees it.
 pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolLoad>) -> MachineFacts {
     let name = machine.name_any();
@@ -311,10 +325,7 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
         let stalled = find(&status.conditions, condition::STALLED).or(ready_condition);
         Failure {
             at: stalled.map_or(Timestamp::UNIX_EPOCH, |c| c.last_transition_time.0),
-            reason: stalled.map_or_else(
-                || condition::reason::MACHINE_FAILED.to_owned(),
-                |c| c.reason.clone(),
-            ),
+            reason: stalled.map_or_else(|| reason::MACHINE_FAILED.to_owned(), |c| c.reason.clone()),
             message: stalled.map(|c| c.message.clone()).unwrap_or_default(),
             bootstrap: status.bootstrap_failure.clone(),
         }
@@ -326,9 +337,15 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
         slot: machine.spec.slot,
         attempt: machine.spec.attempt,
         phase,
-        ready: phase == MachinePhase::Ready && is_true(&status.conditions, condition::READY),
+        ready: phase == MachinePhase::Ready && ready_condition.is_some_and(is_ready),
         deleting: machine.meta().deletion_timestamp.is_some(),
-        current: pool.asks_for(&machine.spec.template_hash),
+        current: pool.asks_for(machine),
+        changing: status.ready_at.is_some()
+            && status
+                .environment
+                .as_ref()
+                .is_some_and(|known| known.is_changing()),
+        environment: status.environment.clone(),
         provisioned: !status.address.is_empty(),
         ready_at: status.ready_at.as_ref().map(|time| time.0),
         failure,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct PoolLoad {
     /// Runs on each Machine, by the Machine's name: runs that are placed and not yet collected.
     pub runs: BTreeMap<String, u32>,
-    /// Machines that the dispatcher knows are given up: they get no more runs.
+    /// Machines that the dispatcher knows are given up, or change their environment: they get no more runs.
     pub closed: BTreeSet<String>,
     /// Runs that ended and whose results cannot be stored.
     pub unstored: u32,

@@ -9,9 +9,10 @@
 //! 3. [`failures`]: failed machines are given up and counted; how long to wait, and with
 //!    [`bootstraps`] whether to stop.
 //! 4. [`cost`]: machines that are gone are settled; a spent budget ends the others.
-//! 5. [`drift`]: machines of an older spec are replaced when idle.
-//! 6. [`scale`]: too many or too few machines; [`super::choice`] says which to order.
-//! 7. [`status`]: conditions, phase and counts, from what the steps found.
+//! 5. [`rollout`]: a changed image goes from machine to machine in place; where it fails, nothing is ordered.
+//! 6. [`drift`]: machines of an older spec are replaced when idle.
+//! 7. [`scale`]: too many or too few machines; [`super::choice`] says which to order.
+//! 8. [`status`]: conditions, phase and counts, from what the steps found.
 //!
 //! What must hold for every plan stands in [`audit`].
 
@@ -23,6 +24,7 @@ pub mod cost;
 pub mod draft;
 pub mod drift;
 pub mod failures;
+pub mod rollout;
 pub mod scale;
 pub mod status;
 
@@ -78,10 +80,12 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     admission::plan(&mut draft);
     failures::plan(&mut draft);
     cost::budget(&mut draft);
+    rollout::judge(&mut draft);
     scale::plan_reclaimed(&mut draft);
     scale::plan_duplicates(&mut draft);
     drift::plan(&mut draft);
     scale::plan(&mut draft);
+    rollout::give_turn(&mut draft);
     if seen.has_references {
         draft.requeue_after(
             if draft.block.as_ref().is_some_and(|block| {

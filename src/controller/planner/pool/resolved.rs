@@ -2,16 +2,23 @@
 //! ([`ResolvedPools`] keeps it), because the digests of its candidates take a while, and so that each
 //! default stands in one place.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use kube_core::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
 use skyward_api::{
-    Duration as Lasting, Pool,
+    Duration as Lasting, Machine, Pool,
     pool::{Devices, PoolSpec, Selection},
 };
 
-use super::choice::{ResolvedCandidate, candidates};
+use super::{
+    choice::{ResolvedCandidate, candidates},
+    environment::apt_digests,
+};
 use crate::base::key::{Key, key_of};
 
 /// Default of `maxProvisionAttempts`.
@@ -52,6 +59,8 @@ pub struct ResolvedPool {
     pub worker_user: String,
     /// Its candidates, in their order.
     pub candidates: Vec<ResolvedCandidate>,
+    /// Digests of the Debian packages of its image.
+    apt: BTreeSet<String>,
 }
 
 /// How long each phase of a Pool's machines may take.
@@ -116,6 +125,7 @@ impl ResolvedPool {
                 .and_then(|worker| worker.user.clone())
                 .unwrap_or_else(|| WORKER_USER.to_owned()),
             candidates: candidates(spec),
+            apt: apt_digests(spec.image.as_ref()),
         }
     }
 
@@ -124,11 +134,34 @@ impl ResolvedPool {
         self.nodes_min.map_or(wanted, |least| least.min(wanted))
     }
 
-    /// Whether a machine with this template digest is one that the Pool asks for now.
-    pub fn asks_for(&self, template_hash: &str) -> bool {
-        self.candidates
-            .iter()
-            .any(|candidate| candidate.template == template_hash)
+    /// Whether this machine is one that the Pool asks for now, or can be made one in place.
+    pub fn asks_for(&self, machine: &Machine) -> bool {
+        let status = machine.status.as_ref();
+        let environment = status.and_then(|status| status.environment.as_ref());
+        let has_more = environment.is_some_and(|known| known.apt.iter().any(|one| !self.apt.contains(one)));
+        !has_more && self.template_of(machine).is_some()
+    }
+
+    /// The digest of what this machine is asked for, where the Pool asks for such a machine.
+    pub fn template_of(&self, machine: &Machine) -> Option<&str> {
+        let status = machine.status.as_ref();
+        let environment = status.and_then(|status| status.environment.as_ref());
+        let adopted = environment.map_or("", |known| known.template_hash.as_str());
+        let is_it = |candidate: &&ResolvedCandidate| {
+            if adopted.is_empty() {
+                let recorded = machine.spec.template_hash.as_str();
+                recorded == candidate.template || recorded == candidate.legacy_template
+            } else {
+                adopted == candidate.template
+            }
+        };
+        let found = self.candidates.iter().find(is_it);
+        found.map(|candidate| candidate.template.as_str())
+    }
+
+    /// Digests of the Debian packages of its image.
+    pub fn apt(&self) -> &BTreeSet<String> {
+        &self.apt
     }
 }
 
@@ -173,6 +206,8 @@ impl ResolvedPools {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn pool(uid: &str, generation: i64, spec: serde_json::Value) -> Pool {
@@ -182,6 +217,57 @@ mod tests {
             "spec": spec
         }))
         .unwrap()
+    }
+
+    fn machine(template: &str, environment: serde_json::Value) -> Machine {
+        let spec = json!({
+            "pool": "train", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o",
+            "instanceType": "x", "market": "OnDemand", "hourlyPrice": "0", "token": "t", "templateHash": template
+        });
+        let mut machine = Machine::new("m", serde_json::from_value(spec).unwrap());
+        machine.status = Some(serde_json::from_value(json!({ "environment": environment })).unwrap());
+        machine
+    }
+
+    #[test]
+    fn a_machine_keeps_its_place_when_the_image_changes_but_for_a_debian_package_that_goes() {
+        let resolved = |apt: &[&str]| {
+            let spec = json!({ "provider": "a", "image": { "apt": apt, "pip": apt } });
+            ResolvedPool::of(&pool("u", 1, spec).spec)
+        };
+        let (git, both) = (resolved(&["git"]), resolved(&["git", "curl"]));
+        let template = &git.candidates[0].template;
+        let with = |resolved: &ResolvedPool| machine(template, json!({ "apt": resolved.apt() }));
+        assert!(both.asks_for(&with(&git)), "one more");
+        assert!(!git.asks_for(&with(&both)), "one less");
+        assert!(
+            git.asks_for(&machine(template, json!(null))),
+            "nothing is recorded yet"
+        );
+    }
+
+    #[test]
+    fn the_machine_of_an_older_release_is_asked_for_until_the_image_changes_and_then_if_it_was_taken_over() {
+        let resolved = |pip: &str| {
+            let spec = json!({ "provider": "a", "image": { "pip": [pip] } });
+            ResolvedPool::of(&pool("u", 1, spec).spec)
+        };
+        let (before, after) = (resolved("numpy"), resolved("torch"));
+        let candidate = &before.candidates[0];
+        assert_ne!(candidate.template, candidate.legacy_template);
+        let old = machine(&candidate.legacy_template, json!(null));
+        assert!(before.asks_for(&old) && !after.asks_for(&old));
+        assert_eq!(before.template_of(&old), Some(candidate.template.as_str()));
+        let adopted = machine(
+            &candidate.legacy_template,
+            json!({ "templateHash": candidate.template }),
+        );
+        assert!(before.asks_for(&adopted) && after.asks_for(&adopted));
+        let other = json!({ "provider": "a", "cpu": "2" });
+        assert!(
+            !ResolvedPool::of(&pool("u", 1, other).spec).asks_for(&adopted),
+            "other hardware"
+        );
     }
 
     #[test]
@@ -245,10 +331,10 @@ mod tests {
         let first = pools.of(&pool("u", 1, spec(1, "x")));
         assert!(Arc::ptr_eq(&first, &pools.of(&pool("u", 1, spec(1, "x")))));
         let changed = pools.of(&pool("u", 2, spec(1, "y")));
-        let hash = |resolved: &ResolvedPool| resolved.candidates[0].template.clone();
-        assert!(changed.asks_for(&hash(&changed)) && !changed.asks_for(&hash(&first)));
+        let machine = |resolved: &ResolvedPool| machine(&resolved.candidates[0].template, json!({}));
+        assert!(changed.asks_for(&machine(&changed)) && !changed.asks_for(&machine(&first)));
         let namesake = pools.of(&pool("v", 2, spec(1, "x")));
-        assert!(namesake.asks_for(&hash(&first)));
+        assert!(namesake.asks_for(&machine(&first)));
         pools.forget(&Key::new("team", "train"));
         assert!(pools.lock().is_empty());
     }

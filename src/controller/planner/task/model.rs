@@ -11,6 +11,7 @@ use kube_core::{Resource, ResourceExt};
 use skyward_api::{
     Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
     condition::{self, reason},
+    environment::{MachineEnvironment, PoolEnvironment},
     labels,
     offer::OfferedAccelerator,
     pool::Devices,
@@ -278,6 +279,11 @@ pub struct MachineView {
     /// Whether it is Ready and stays: a draining machine keeps its runs and gets no new ones, and a
     /// machine whose condition says that its connection is lost does not count.
     pub ready: bool,
+    /// Whether it changes the environment of its runs, or is to begin with that: it keeps its rank and its
+    /// runs, and gets no new ones.
+    pub changing: bool,
+    /// Hash of the environment that its runs find; empty while that has none.
+    pub environment: Arc<str>,
     /// Whether it is being deleted: it never takes new runs again.
     pub deleting: bool,
     /// Whether its runs are asked to end now: the machine goes without waiting for them.
@@ -300,9 +306,15 @@ pub struct MachineView {
 }
 
 impl MachineView {
-    /// From the object and the connection that there is.
-    pub fn of(machine: &Machine, connection: Option<u64>) -> Option<Self> {
+    /// From the object, its Pool's record of the environment, and the connection that there is.
+    pub fn of(machine: &Machine, wanted: Option<&PoolEnvironment>, connection: Option<u64>) -> Option<Self> {
         let status = machine.status.as_ref();
+        let environment = status.and_then(|status| status.environment.as_ref());
+        let hash = environment.map_or("", |known| known.hash.as_str());
+        let has_begun = environment.is_some_and(MachineEnvironment::is_changing);
+        let has_turn = wanted.is_some_and(|wanted| {
+            Some(&wanted.turn) == machine.metadata.name.as_ref() && wanted.hash != hash
+        });
         let deleting = machine.metadata.deletion_timestamp.is_some();
         let finish_runs = machine.annotations().contains_key(labels::FINISH_RUNS);
         let reclaim_at = status
@@ -324,7 +336,11 @@ impl MachineView {
                 && !deleting
                 && status
                     .and_then(|status| condition::find(&status.conditions, condition::READY))
-                    .is_none_or(|ready| ready.status != "False"),
+                    .is_none_or(|ready| {
+                        ready.status != "False" || ready.reason == reason::CHANGING_ENVIRONMENT
+                    }),
+            changing: has_begun || has_turn,
+            environment: hash.into(),
             deleting,
             ending: deleting && (reclaim_at.is_some() || !finish_runs),
             reclaim_at,
@@ -360,7 +376,7 @@ impl MachineView {
 
     /// Whether it takes new runs.
     pub fn takes_runs(&self) -> bool {
-        self.ready && self.connection.is_some()
+        self.ready && !self.changing && self.connection.is_some()
     }
 }
 
@@ -402,7 +418,56 @@ mod tests {
             "metadata": metadata, "spec": spec, "status": status,
         }))
         .unwrap();
-        MachineView::of(&machine, None).unwrap()
+        MachineView::of(&machine, None, None).unwrap()
+    }
+
+    #[test]
+    fn a_machine_takes_no_new_runs_from_its_turn_until_its_environment_has_changed() {
+        let of = |status: Value, turn: &str| {
+            let spec = json!({
+                "pool": "p", "poolUid": "u", "slot": 0, "attempt": 1, "provider": "a", "offer": "o",
+                "instanceType": "x", "market": "Spot", "hourlyPrice": "1", "token": "t", "templateHash": "h"
+            });
+            let machine: Machine = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Machine", "metadata": { "name": "m" },
+                "spec": spec, "status": status,
+            }))
+            .unwrap();
+            let wanted = PoolEnvironment {
+                hash: "b".into(),
+                turn: turn.into(),
+                ..PoolEnvironment::default()
+            };
+            MachineView::of(&machine, Some(&wanted), Some(1)).unwrap()
+        };
+        let status = |hash: &str, to: &str, why: &str| {
+            json!({
+                "phase": "Ready", "environment": { "hash": hash, "changingTo": to },
+                "conditions": [{
+                    "type": "Ready", "status": if why == "AgentReady" { "True" } else { "False" }, "reason": why,
+                    "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"
+                }]
+            })
+        };
+        let taken = |view: &MachineView| (view.ready, view.takes_runs());
+        let before = of(status("a", "", "AgentReady"), "other");
+        assert_eq!((taken(&before), &*before.environment), ((true, true), "a"));
+        assert_eq!(
+            taken(&of(status("a", "", "AgentReady"), "m")),
+            (true, false),
+            "its turn"
+        );
+        let midst = of(status("a", "b", "ChangingEnvironment"), "other");
+        assert_eq!(taken(&midst), (true, false), "it keeps its rank");
+        assert_eq!(
+            taken(&of(status("a", "b", "ConnectionLost"), "m")),
+            (false, false)
+        );
+        assert_eq!(
+            taken(&of(status("b", "", "AgentReady"), "m")),
+            (true, true),
+            "it is done"
+        );
     }
 
     fn going(finishes: bool, reclaimed: bool) -> MachineView {

@@ -4,6 +4,8 @@
 //! on certain machines (`All`, or a rank) reserves the free ones, so that Tasks behind it cannot
 //! take them one by one and starve it.
 
+use std::collections::BTreeMap;
+
 use skyward_api::task::Placement;
 
 use crate::task::model::SlotAttempt;
@@ -17,6 +19,8 @@ pub struct Room {
     pub free: u32,
     /// Runs that it has.
     pub used: u32,
+    /// A number of the environment that its runs find: equal ones are the same.
+    pub environment: usize,
 }
 
 /// Why a Task must wait.
@@ -30,6 +34,13 @@ pub enum Wait {
         ready: u32,
         /// How many it needs.
         wanted: u32,
+    },
+    /// Machines that take runs have different environments: the Pool's image changed.
+    Environments {
+        /// How many have the one that most have.
+        newest: u32,
+        /// How many take runs.
+        ready: u32,
     },
     /// The Pool never has a machine of that rank.
     OutOfRange,
@@ -128,6 +139,11 @@ impl Planner {
                 wanted: self.min.max(1),
             });
         }
+        // Nothing is reserved: machines change only when they are idle, so others may use them meanwhile.
+        let newest = self.most_alike();
+        if newest < ready {
+            return Err(Wait::Environments { newest, ready });
+        }
         let complete = self.rooms.iter().all(|room| room.free > 0);
         // Reserved for the Task even if it cannot start now.
         for room in &mut self.rooms {
@@ -139,6 +155,15 @@ impl Planner {
         } else {
             Err(Wait::NoPlace)
         }
+    }
+
+    /// How many machines have the same environment at most.
+    fn most_alike(&self) -> u32 {
+        let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
+        for room in &self.rooms {
+            *counts.entry(room.environment).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or_default()
     }
 
     fn rank(&mut self, rank: u32) -> Result<Vec<SlotAttempt>, Wait> {
@@ -168,8 +193,6 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -184,6 +207,7 @@ mod tests {
                 },
                 free: *free,
                 used: 4 - free,
+                environment: 0,
             })
             .collect()
     }
@@ -231,6 +255,20 @@ mod tests {
     }
 
     #[test]
+    fn all_waits_for_one_environment_and_keeps_no_machine_from_others_meanwhile() {
+        let mut machines = rooms(&[1, 1, 1]);
+        machines[1].environment = 1;
+        let mut planner = Planner::new(machines.clone(), 3, 3, None);
+        let differ = Wait::Environments { newest: 2, ready: 3 };
+        assert_eq!(planner.place(Placement::All), Err(differ));
+        assert_eq!(slots(planner.place(Placement::Rank(1))), [1]);
+        assert_eq!(slots(planner.place(Placement::One)), [0]);
+        machines.iter_mut().for_each(|room| room.environment = 1);
+        let mut planner = Planner::new(machines, 3, 3, None);
+        assert_eq!(slots(planner.place(Placement::All)), [0, 1, 2]);
+    }
+
+    #[test]
     fn all_starts_with_the_minimum_of_machines() {
         let mut planner = Planner::new(rooms(&[1, 1]), 4, 2, None);
         assert_eq!(slots(planner.place(Placement::All)), [0, 1]);
@@ -272,6 +310,7 @@ mod tests {
             place: SlotAttempt { slot: 0, attempt: 2 },
             free: 1,
             used: 0,
+            environment: 0,
         });
         let mut planner = Planner::new(machines, 1, 1, None);
         assert_eq!(

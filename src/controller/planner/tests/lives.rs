@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     tells,
-    world::{World, fails},
+    world::{World, fails, step_fails},
 };
 use skyward_core::machine::FailureKind;
 
@@ -74,12 +74,55 @@ fn a_smaller_pool_gives_up_idle_machines_first_and_lets_runs_finish() {
 fn a_changed_spec_replaces_idle_machines_at_once_and_busy_ones_when_they_are_idle() {
     let mut world = later(two());
     world.load.runs = [("train-0a1b2-1-2".to_owned(), 1)].into();
-    world.happens("a person asks for another Python; a run is on the machine of slot 1");
-    world.edit(json!({ "image": { "python": "3.13" } }));
+    world.happens("a person asks for a larger /dev/shm; a run is on the machine of slot 1");
+    world.edit(json!({ "shmSize": "2Gi" }));
     world.pass(60);
     world.happens("the run has ended");
     world.load.runs.clear();
     world.pass(5);
+    tells!(world.text());
+}
+
+/// A Pool of two whose Tasks need a package.
+fn with_image() -> serde_json::Value {
+    let mut spec = two();
+    spec["image"] = json!({ "pip": ["numpy"], "apt": ["git"] });
+    spec
+}
+
+#[test]
+fn a_package_more_goes_from_machine_to_machine_when_they_are_idle_and_orders_none() {
+    let mut world = later(with_image());
+    world.load.runs = [("train-0a1b2-1-2".to_owned(), 1)].into();
+    world.happens("a person adds a package; a run is on the machine of slot 1");
+    world.edit(json!({ "image": { "pip": ["numpy", "torch"] } }));
+    world.pass(60);
+    world.happens("the run has ended");
+    world.load.runs.clear();
+    world.pass(5);
+    tells!(world.text());
+}
+
+#[test]
+fn a_package_that_does_not_exist_stops_at_the_first_machine_and_all_go_on_as_they_are() {
+    let mut world = later(with_image());
+    world.happens("a person misspells a package");
+    world.environment_fails = Some(step_fails("exit code 1", "error: no such package torhc"));
+    world.edit(json!({ "image": { "pip": ["numpy", "torhc"] } }));
+    world.pass(60);
+    world.happens("the person corrects it");
+    world.environment_fails = None;
+    world.edit(json!({ "image": { "pip": ["numpy", "torch"] } }));
+    world.pass(5);
+    tells!(world.text());
+}
+
+#[test]
+fn a_debian_package_that_goes_replaces_machines() {
+    let mut world = later(with_image());
+    world.happens("a person takes a Debian package out of the image");
+    world.edit(json!({ "image": { "apt": [] } }));
+    world.pass(60);
     tells!(world.text());
 }
 

@@ -228,13 +228,23 @@ pub(super) fn machine(
 fn machine_action(action: &machine::Action) -> String {
     match action {
         machine::Action::Order => "orders it".to_owned(),
-        machine::Action::Connect { endpoint, trust } => {
+        machine::Action::Connect {
+            endpoint,
+            trust,
+            environment,
+        } => {
             let key = match trust {
                 machine::Trust::Key(key) => key,
                 machine::Trust::Proof => "its host key must be proved",
                 machine::Trust::FirstContact => "learns its host key",
             };
-            format!("connects to {:?} as {} ({key})", endpoint.dial, endpoint.user)
+            let made = environment
+                .as_ref()
+                .map_or_else(String::new, |hash| format!(", and makes the environment {hash}"));
+            format!(
+                "connects to {:?} as {} ({key}){made}",
+                endpoint.dial, endpoint.user
+            )
         }
         machine::Action::Disconnect => "disconnects".to_owned(),
         machine::Action::Delete => "asks the cloud to end it".to_owned(),

@@ -22,13 +22,13 @@ use skyward_api::{
     condition::{READY, find},
     labels,
     offer::Architecture,
-    pool::PoolStatus,
+    pool::{PoolSpec, PoolStatus},
 };
 use skyward_core::{
     Capabilities, Deletion, ErrorKind, MachineRef, ProviderError, ProviderMachine, ProviderPhase, Usd,
     machine::{Endpoint, Failure, FailureKind, Rental},
     offer,
-    session::{self, SessionFailure, SessionState, Stage},
+    session::{self, EnvironmentState, SessionFailure, SessionState, Stage},
 };
 
 use super::render;
@@ -45,13 +45,14 @@ use crate::{
         resolved::ResolvedProvider,
         unavailable::UnavailableOfferings,
     },
-    base::requeue::Next,
+    base::{digest::short_digest, requeue::Next},
     machine::{
-        facts::{self, Looked, LookupOutcome, MachineMemory, Outcomes, Terms},
+        facts::{self, Asked, Looked, LookupOutcome, MachineMemory, Outcomes, Terms},
         plan::draft::Action as MachineAction,
     },
     pool::{
         self,
+        environment::{Contents, HASH, canonical},
         facts::{Observed, Refusal, RemainingMachines, Unread, machine_facts, pool_facts, providers_of},
         load::PoolLoad,
         plan::{audit::audit, bootstraps::tried_with, cost::of_budget, draft::Action as PoolAction},
@@ -84,6 +85,10 @@ impl Pseudonyms for Unchanged {
 struct Session {
     began: Timestamp,
     lost: Option<Timestamp>,
+    /// The environment that it is asked to make.
+    asked_for: Option<String>,
+    /// The environment that its runs find.
+    in_use: Option<String>,
 }
 
 pub(super) struct World {
@@ -101,6 +106,8 @@ pub(super) struct World {
     pub(super) load: PoolLoad,
     /// How each session fails once its machine is reached.
     pub(super) bootstrap: Option<SessionFailure>,
+    /// How each change of an environment fails.
+    pub(super) environment_fails: Option<SessionFailure>,
     /// Machines that no SSH answers on.
     pub(super) unreachable: bool,
     /// Machines never prove their host keys.
@@ -170,6 +177,7 @@ impl World {
             unread: Vec::new(),
             load: PoolLoad::default(),
             bootstrap: None,
+            environment_fails: None,
             unreachable: false,
             unproved: false,
             tells_providers: false,

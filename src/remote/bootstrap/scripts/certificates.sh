@@ -1,7 +1,7 @@
 # Certificates to trust besides the machine's own: one file with both.
-# Expects: certificates (PEM), digest.
+# Expects: certificates (PEM), digest, env.
 set -u
-directory=$skyward_home/certificates
+directory=$skyward_env/certificates
 mkdir -p "$directory" || die "the directory $directory cannot be made"
 case $skyward_certificates in
   *'-----BEGIN CERTIFICATE-----'*) ;;
@@ -20,4 +20,4 @@ done
 } >"$directory/bundle.crt.tmp.$$" && mv -f "$directory/bundle.crt.tmp.$$" "$directory/bundle.crt" ||
   die "the certificates cannot be written to $directory"
 [ -s "$directory/bundle.crt" ] || die "the certificates in $directory are empty after writing"
-mark certificates "$skyward_digest"
+mark_in_environment certificates "$skyward_digest"

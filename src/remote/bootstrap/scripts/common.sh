@@ -2,7 +2,8 @@
 # What a script expects is set in front of it, with `skyward_` before each name: variables of
 # the user are exported beside them, and ours must not take their place, or theirs ours.
 # For the same reason a script that has the user's variables calls all of its own so.
-# Expects: tag (marks lines meant for us), home (the agent's home; "" while unknown).
+# Expects: tag (marks lines meant for us), home (the agent's home; "" while unknown), and in steps of an
+# environment env (its folder).
 umask 022
 LC_ALL=C
 export LC_ALL
@@ -29,6 +30,12 @@ write() {
 mark() {
   printf '%s\n' "$2" >"$skyward_home/bootstrap/$1.done.tmp.$$" &&
     mv -f "$skyward_home/bootstrap/$1.done.tmp.$$" "$skyward_home/bootstrap/$1.done"
+}
+
+# The same for a step that belongs to the environment that is being made.
+mark_in_environment() {
+  printf '%s\n' "$2" >"$skyward_env/.skyward/$1.done.tmp.$$" &&
+    mv -f "$skyward_env/.skyward/$1.done.tmp.$$" "$skyward_env/.skyward/$1.done"
 }
 
 # Runs a command as root, for logins that may.

@@ -1,19 +1,16 @@
-# Python packages, in an environment that runs find first.
+# Python packages, in the environment that is being made.
 # Expects: requirements (a file's content), project (a file's content: packages that come
-# from indexes of their own), digest. Comes after uv.sh.
+# from indexes of their own), lock (a file's content: the versions that were found for the whole Pool),
+# digest, env. Comes after uv.sh and requirements.sh.
 set -u
-if ! "$skyward_home/venv/bin/python" -Ic '' >/dev/null 2>&1; then
-  rm -rf "$skyward_home/venv"
-  # What the machine brings (drivers' libraries, a vendor's PyTorch) stays visible.
-  "$skyward_uv" venv --quiet --python "$(command -v python3)" --system-site-packages "$skyward_home/venv" </dev/null ||
-    die "the environment $skyward_home/venv could not be made"
-fi
-skyward_directory=$skyward_home/bootstrap/packages
-mkdir -p "$skyward_directory" && write "$skyward_directory/requirements.txt" "$skyward_requirements" && write "$skyward_directory/pyproject.toml" "$skyward_project" ||
-  die "the list of packages cannot be written to $skyward_directory"
-set -- -r "$skyward_directory/requirements.txt"
-if [ -n "$skyward_project" ]; then set -- "$@" -r "$skyward_directory/pyproject.toml"; fi
-cd "$skyward_directory" || exit 1
-"$skyward_uv" pip install --python "$skyward_home/venv/bin/python" "$@" </dev/null || die 'the Python packages could not be installed'
-"$skyward_home/venv/bin/python" -Ic '' </dev/null || die "the environment $skyward_home/venv does not run after installing the packages"
-mark packages "$skyward_digest"
+# Half of an installation of other versions may be there.
+skyward_file=$skyward_env/.skyward/installed.txt
+if [ -e "$skyward_file" ] && [ "$(cat "$skyward_file")" != "$skyward_lock" ]; then clear_environment; fi
+write "$skyward_file" "$skyward_lock" || die "the list of versions cannot be written to $skyward_env"
+make_environment
+write_requirements
+set -- -r requirements.txt -c installed.txt
+if [ -n "$skyward_project" ]; then set -- "$@" -r pyproject.toml; fi
+"$skyward_uv" pip install --python "$skyward_env/bin/python" "$@" </dev/null || die 'the Python packages could not be installed'
+"$skyward_env/bin/python" -Ic '' </dev/null || die "the environment $skyward_env does not run after installing the packages"
+mark_in_environment packages "$skyward_digest"

@@ -1,7 +1,7 @@
 # One round trip: what kind of machine is it, our key and no other, the worker's user,
 # and what is there already.
 # Expects: wanted_home, authorized_key, worker_user, git_user, hidden (names of variables, with | in
-# between), agent_x86_64, agent_aarch64 (file names of the agent for each architecture, ""
+# between), environment (the name of the one to make; "" = none), agent_x86_64, agent_aarch64 (file names of the agent for each architecture, ""
 # where there is none).
 set -u
 
@@ -97,13 +97,29 @@ case $arch in
 esac
 if [ -n "$agent" ] && [ -x "$skyward_home/bin/$agent" ]; then say agent_digest "$(sha256 "$skyward_home/bin/$agent")"; fi
 if [ -S "$skyward_home/agent.sock" ]; then say socket yes; fi
+# Which environment runs find, by the link to it; an older release made a folder, which has no name.
+used=$(readlink "$skyward_home/venv" 2>/dev/null) || used=
+used=${used##*/}
+say environment "$used"
+env=
+if [ -n "$skyward_environment" ]; then
+  env=$skyward_home/envs/$skyward_environment
+  mkdir -p "$env/.skyward" && chmod 700 "$env/.skyward" || die "the directory $env cannot be made: is the disk full?"
+  # Nothing runs while an environment is made: what is neither in use nor wanted goes, in the background.
+  for other in "$skyward_home"/envs/* "$skyward_home"/envs/.former.*; do
+    case ${other##*/} in
+      "$used" | "$skyward_environment" | '*' | '.former.*') ;;
+      *) (rm -rf "$other" </dev/null >/dev/null 2>&1 &) ;;
+    esac
+  done
+fi
 if [ -s "$skyward_home/env.json" ]; then say env_digest "$(sha256 "$skyward_home/env.json")"; fi
-for file in "$skyward_home"/bootstrap/*.done; do
+for file in "$skyward_home/bootstrap/apt.done" ${env:+"$env"/.skyward/*.done}; do
   [ -s "$file" ] || continue
   step=${file##*/}
   say "done" "${step%.done}" "$(cat "$file")"
 done
-if [ -s "$skyward_home/bootstrap/shell_vars.values" ]; then
-  while read -r name value; do say var "$name" "$value"; done <"$skyward_home/bootstrap/shell_vars.values"
+if [ -n "$env" ] && [ -s "$env/.skyward/shell_vars.values" ]; then
+  while read -r name value; do say var "$name" "$value"; done <"$env/.skyward/shell_vars.values"
 fi
 say prepared yes

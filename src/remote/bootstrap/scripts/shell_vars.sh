@@ -1,12 +1,12 @@
 # Snippets of the user; what they print becomes a variable of every run.
-# The user's variables are here. Expects: digest, and a function `snippets` that calls `capture NAME SNIPPET` for each.
+# The user's variables are here. Expects: digest, env, and a function `snippets` that calls `capture NAME SNIPPET` for each.
 set -u
 skyward_shell=$(command -v bash 2>/dev/null) || skyward_shell=/bin/sh
-if [ -d "$skyward_home/venv/bin" ]; then
-  PATH=$skyward_home/venv/bin:$PATH
+if [ -d "$skyward_env/bin" ]; then
+  PATH=$skyward_env/bin:$PATH
   export PATH
 fi
-skyward_values=$skyward_home/bootstrap/shell_vars.values
+skyward_values=$skyward_env/.skyward/shell_vars.values
 : >"$skyward_values.tmp" || die "the captured values cannot be written to $skyward_values"
 chmod 600 "$skyward_values.tmp"
 
@@ -25,4 +25,4 @@ capture() {
 snippets
 rm -f "$skyward_values.one"
 mv -f "$skyward_values.tmp" "$skyward_values"
-mark shell_vars "$skyward_digest"
+mark_in_environment shell_vars "$skyward_digest"

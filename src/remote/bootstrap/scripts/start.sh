@@ -1,10 +1,7 @@
-# The environment of every run, then the agent, which goes on without us.
-# Expects: env_json ("" = is right already), agent (file name), machine, worker_user,
+# The agent, which goes on without us.
+# Expects: agent (file name), machine, worker_user,
 # stop_command, reclaim_command ("" = none), hidden (names of variables, between commas).
 set -u
-if [ -n "$skyward_env_json" ]; then
-  (umask 077 && write "$skyward_home/env.json" "$skyward_env_json") || die "the environment of runs cannot be written to $skyward_home/env.json"
-fi
 set -- start --home "$skyward_home" --machine "$skyward_machine" --user "$skyward_worker_user"
 if [ -n "$skyward_stop_command" ]; then set -- "$@" --stop-command "$skyward_stop_command"; fi
 if [ -n "$skyward_reclaim_command" ]; then set -- "$@" --reclaim-command "$skyward_reclaim_command"; fi

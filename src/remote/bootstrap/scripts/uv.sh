@@ -1,10 +1,17 @@
 # Finds or installs uv, which makes environments and installs packages; sets `skyward_uv`.
+# Expects: env (the folder of the environment), link_mode (of uv).
 # The user's variables are here, some of them meant for uv and pip.
 UV_PYTHON_INSTALL_DIR=$skyward_home/pythons
 UV_CACHE_DIR=$skyward_home/cache/uv
 UV_NO_PROGRESS=1
-UV_LINK_MODE=copy
+# Where work cannot write into what is installed it may be one file with the cache, and Python cannot keep what it
+# compiles; else work could change what the next environment is made of.
+UV_LINK_MODE=$skyward_link_mode
 export UV_PYTHON_INSTALL_DIR UV_CACHE_DIR UV_NO_PROGRESS UV_LINK_MODE
+if [ "$skyward_link_mode" = hardlink ]; then
+  UV_COMPILE_BYTECODE=1
+  export UV_COMPILE_BYTECODE
+fi
 # What the machine trusts, uv should trust; without such a list it has its own.
 if [ -z "${SSL_CERT_FILE:-}" ] && [ -s /etc/ssl/certs/ca-certificates.crt ]; then
   UV_SYSTEM_CERTS=1
@@ -36,6 +43,15 @@ if have flock; then
   exec 9>"$skyward_home/bootstrap/uv.lock"
   flock 9 || die 'the lock of the installation cannot be taken'
 fi
+
+# Takes the interpreter and the packages out of the environment, and leaves what its other steps made.
+clear_environment() {
+  rm -rf "$skyward_env/bin" "$skyward_env/lib" "$skyward_env/lib64" "$skyward_env/include" "$skyward_env/share" "$skyward_env/pyvenv.cfg"
+}
+
+clear_broken() {
+  if ! "$skyward_env/bin/python" -Ic '' >/dev/null 2>&1; then clear_environment; fi
+}
 
 find_uv() {
   for skyward_uv in "$skyward_home/uv/bin/uv" "$(command -v uv 2>/dev/null)" "${HOME:-/}/.local/bin/uv"; do

@@ -351,6 +351,7 @@ fn drain(seen: &Observed, now: Timestamp, until: Timestamp, plan: &mut Plan) {
             plan.actions.push(Action::Connect {
                 endpoint: endpoint.clone(),
                 trust,
+                environment: None,
             });
         }
     } else if matches!(seen.provider, LookupOutcome::Unknown(_)) {

@@ -27,6 +27,9 @@ pub struct Plan {
     pub shortage: Option<(Unavailable, String)>,
     /// The machine is given up: the output of its bootstrap is kept before the status is written.
     pub keep_log: bool,
+    /// Hash of an environment that was made, and the versions of its packages, which are kept before the
+    /// status is written.
+    pub keep_lock: Option<(String, String)>,
     /// Why the plan is as it is.
     pub reasons: Vec<String>,
 }
@@ -42,6 +45,8 @@ pub enum Action {
         endpoint: Endpoint,
         /// What its host key must be.
         trust: Trust,
+        /// Hash of the environment to make there; `None` = it is connected as it is.
+        environment: Option<String>,
     },
     /// Closes the connection.
     Disconnect,

@@ -376,6 +376,7 @@ pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
     Some(Action::Connect {
         endpoint: Endpoint { dial, user },
         trust: Trust::Key(status.host_key.clone()),
+        environment: None,
     })
 }
 
@@ -400,6 +401,7 @@ fn connect(seen: &Observed, machine: &ProviderMachine, now: Timestamp, found: &m
     plan.actions.push(Action::Connect {
         endpoint: endpoint.clone(),
         trust,
+        environment: None,
     });
 }
 

@@ -9,13 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     Duration as Lasting, MachinePhase, MachineStatus,
     condition::{self, ACCEPTED, BOOTSTRAPPED, NewCondition, REACHABLE, READY, STALLED, cut, find, reason},
+    environment::EnvironmentFailure,
 };
 use skyward_core::machine::{Dial, Endpoint};
 use skyward_core::session::Stage;
 
 use super::{
     draft::{Found, Plan},
-    rental,
+    environment, rental,
 };
 use crate::{
     base::time::{after, elapsed},
@@ -35,6 +36,8 @@ pub(super) fn write(seen: &Observed, now: Timestamp, found: &Found, plan: &mut P
     let mut new = old.clone();
     new.observed_generation = Some(1);
     facts(seen, now, found, &mut new);
+    environment::record(seen, now, &mut new);
+    environment::aim(plan, &new);
     let conditions = conditions(seen, found, &mut new);
     new.conditions = condition::apply(&old.conditions, &conditions, Some(1), now);
     commit(seen, now, new, plan);
@@ -49,7 +52,10 @@ pub(super) fn commit(seen: &Observed, now: Timestamp, new: MachineStatus, plan: 
     let due = seen.last_write.map_or(now, |last| after(last, QUIET));
     if is_major(old, &new) || now >= due {
         let has_failed = |status: &MachineStatus| status.phase == Some(MachinePhase::Failed);
-        plan.keep_log = has_failed(&new) && !has_failed(old) && new.ready_at.is_none();
+        let newly_failed = has_failed(&new) && !has_failed(old) && new.ready_at.is_none();
+        let change = failed_change(&new);
+        plan.keep_log = newly_failed || change.is_some_and(|failed| failed_change(old) != Some(failed));
+        plan.keep_lock = environment::lock(seen, old, &new);
         plan.events.extend(announce(seen, &new));
         plan.status = Some(Box::new(new));
     } else {
@@ -69,7 +75,13 @@ fn is_major(old: &MachineStatus, new: &MachineStatus) -> bool {
         || old.id != new.id
         || old.reclaim_at != new.reclaim_at
         || old.billed_until != new.billed_until
+        || old.environment != new.environment
         || outline(old) != outline(new)
+}
+
+/// The last change of its environment that failed.
+fn failed_change(status: &MachineStatus) -> Option<&EnvironmentFailure> {
+    status.environment.as_ref()?.failed.as_ref()
 }
 
 /// Everything but phase, step and conditions.
@@ -140,13 +152,21 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Ne
     let stage = seen.stage();
     let session = seen.session.as_ref();
     let bootstrapped = was_ready || session.is_some_and(|session| session.bootstrapped_at.is_some());
+    let changing = new
+        .environment
+        .clone()
+        .filter(|known| was_ready && known.is_changing());
+    let changing = changing.as_ref();
     let bootstrapping = !was_ready && matches!(stage, Some(Stage::Bootstrapping { .. }));
 
     new.step = match stage {
         Some(Stage::Bootstrapping { step, index, total }) if !was_ready => {
             cut(&format!("{index}/{total} {step}"), 64)
         }
-        _ => String::new(),
+        _ => changing
+            .and(session)
+            .and_then(|session| session.environment.step.as_ref())
+            .map_or_else(String::new, |step| cut(step, 64)),
     };
     new.phase = Some(match () {
         () if found.failure.is_some() => MachinePhase::Failed,
@@ -212,6 +232,9 @@ fn conditions(seen: &Observed, found: &Found, new: &mut MachineStatus) -> Vec<Ne
     } else if let Some(error) = &found.lost_connection {
         let message = format!("The connection is lost and dialled again: {error}");
         (reason::CONNECTION_LOST, message)
+    } else if let Some(known) = changing {
+        let message = environment::in_words(seen, known, &new.step);
+        (reason::CHANGING_ENVIRONMENT, message)
     } else if was_ready {
         (
             reason::AGENT_READY,
@@ -247,6 +270,23 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         let took = elapsed(seen.machine.created_at, ready.0).as_secs();
         let note = format!("Machine \"{name}\" takes runs, {took} s after it was ordered");
         tell(events::reason::MACHINE_READY, "Ready", note);
+    }
+    let hash = |status: &MachineStatus| {
+        let known = status.environment.as_ref();
+        known.map_or_else(String::new, |known| known.hash.clone())
+    };
+    if old.ready_at.is_some() && !hash(old).is_empty() && hash(old) != hash(new) {
+        let note = format!("Machine \"{name}\" has the environment {}", hash(new));
+        tell(events::reason::ENVIRONMENT_CHANGED, "Change", note);
+    }
+    if let Some(failed) = failed_change(new).filter(|failed| failed_change(old) != Some(failed)) {
+        let why = without_output(&failed.message);
+        let note = format!("Machine \"{name}\" keeps its environment: {why}");
+        events.push(EventSpec::warning(
+            events::reason::ENVIRONMENT_FAILED,
+            "Change",
+            note,
+        ));
     }
     if let (None, Some(Time(at))) = (&old.reclaim_at, &new.reclaim_at) {
         let note = format!("Machine \"{name}\" is taken back by the cloud at {at}");

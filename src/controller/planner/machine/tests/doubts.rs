@@ -143,7 +143,11 @@ fn a_machine_that_works_is_dialled_and_kept_while_its_provider_cannot_be_asked()
     seen.provider = LookupOutcome::Unknown(None);
     let endpoint = endpoint();
     let trust = Trust::Key(seen.machine.status.host_key.clone());
-    let dial = Action::Connect { endpoint, trust };
+    let dial = Action::Connect {
+        endpoint,
+        trust,
+        environment: None,
+    };
     assert_eq!(plan(&seen, at(NOW)).actions, std::slice::from_ref(&dial));
     // After a day of silence it is still not known to be lost.
     let later = plan(&seen, at(NOW + 86_400));
@@ -200,6 +204,7 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
             pool: None,
             timeouts: Timeouts::default(),
             current: true,
+            asked: None,
             provider: None,
             capabilities: None,
             kind: None,

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod doubts;
+mod environment;
 mod host_keys;
 mod missing;
 mod price;
@@ -83,6 +84,7 @@ pub(crate) fn world() -> Observed {
         },
         pool: Some(pool()),
         current: true,
+        asked: None,
         account: AccountState::Ready {
             policy: HostKeyPolicy::TrustOnFirstUse,
         },

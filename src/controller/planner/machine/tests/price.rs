@@ -106,6 +106,7 @@ fn each_kind_has_its_own_default_of_the_bootstrap_and_the_status_says_what_count
             timeouts: ResolvedPool::of(&pool.spec).timeouts,
             pool: Some(Arc::new(pool)),
             current: true,
+            asked: None,
             provider: None,
             capabilities: connected.then_some(&slow),
             kind: kind.then_some(&slow),

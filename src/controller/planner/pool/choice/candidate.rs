@@ -46,6 +46,9 @@ pub struct ResolvedCandidate {
     pub settings: Value,
     /// Digest of what it asks of a machine.
     pub template: String,
+    /// The same digest as releases made it whose machines do not change their environment in place: with
+    /// the image.
+    pub legacy_template: String,
 }
 
 impl ResolvedCandidate {
@@ -64,15 +67,27 @@ pub fn candidates(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
     for candidate in &mut candidates {
         candidate.accelerator_memory_gb = candidate.accelerator.as_ref().and_then(Accelerator::memory_gb);
         candidate.template = template_hash(pool, candidate);
+        candidate.legacy_template = legacy_template_hash(pool, candidate);
     }
     candidates
 }
 
 /// Digest of what one candidate of a Pool asks of its machines; [`ResolvedCandidate::template`] is it.
 /// A machine with another digest is replaced when it is idle. Numbers of machines, waits, prices and
-/// limits are not part of it.
+/// limits are not part of it, nor is the image, which changes in place.
 pub fn template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
-    let template = serde_json::json!({
+    short_digest(template(spec, candidate).to_string().as_bytes())
+}
+
+/// [`ResolvedCandidate::legacy_template`].
+fn legacy_template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
+    let mut template = template(spec, candidate);
+    template["image"] = serde_json::json!(spec.image);
+    short_digest(template.to_string().as_bytes())
+}
+
+fn template(spec: &PoolSpec, candidate: &ResolvedCandidate) -> Value {
+    serde_json::json!({
         "provider": candidate.provider,
         "instanceType": candidate.instance_type,
         "region": candidate.region,
@@ -83,11 +98,9 @@ pub fn template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
         "disk": candidate.disk,
         "architecture": candidate.architecture,
         "topology": spec.topology.unwrap_or_default(),
-        "image": spec.image,
         "shmSize": spec.shm_size,
         "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
-    });
-    short_digest(template.to_string().as_bytes())
+    })
 }
 
 /// The digests of a Pool's candidates.
@@ -115,6 +128,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
         max_hourly_cost: pool.max_hourly_cost.as_ref().and_then(Amount::usd),
         settings: Value::Null,
         template: String::new(),
+        legacy_template: String::new(),
     };
     if pool.candidates.is_empty() {
         return vec![whole];
@@ -143,6 +157,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
                     .or(whole.max_hourly_cost),
                 settings: own.settings.clone().map_or(Value::Null, Value::Object),
                 template: String::new(),
+                legacy_template: String::new(),
             }
         })
         .collect()

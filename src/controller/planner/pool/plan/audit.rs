@@ -108,6 +108,22 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
             _ => {}
         }
     }
+    let image_failed = plan
+        .status
+        .environment
+        .as_ref()
+        .is_some_and(|record| record.failed.is_some());
+    if image_failed && (!created.is_empty() || deleted.values().any(|why| *why == Why::Outdated)) {
+        violations.push("a machine is ordered or replaced although the image failed".to_owned());
+    }
+    let is_kept = seen.pool.deleting_since.is_none() && seen.pool.finalizer;
+    let record = plan.status.environment.as_ref().filter(|_| is_kept);
+    if let Some(record) = record.filter(|record| !record.turn.is_empty()) {
+        let named = seen.machines.iter().find(|machine| machine.name == record.turn);
+        if named.is_none_or(|machine| !machine.is_live()) || deleted.contains_key(record.turn.as_str()) {
+            violations.push(format!("{} has a turn and is not there", record.turn));
+        }
+    }
     let lets_go = plan.actions.contains(&Action::RemoveFinalizer);
     if lets_go && (!seen.machines.is_empty() || matches!(seen.leftovers, RemainingMachines::Unknown(_))) {
         violations.push("the Pool is let go although machines may be left".to_owned());

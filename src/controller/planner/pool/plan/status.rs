@@ -14,7 +14,7 @@ use skyward_core::Usd;
 
 use super::{
     draft::{Draft, named},
-    failures,
+    failures, rollout,
 };
 use crate::{
     accounts::facts::AccountFacts,
@@ -42,6 +42,8 @@ struct Counts {
     ready: u32,
     provisioned: u32,
     outdated: u32,
+    /// Machines whose runs find another environment than the image asks for.
+    different: u32,
 }
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
@@ -60,6 +62,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
                 .filter(|machine| machine.is_live() && !machine.current)
                 .count(),
         ),
+        different: number(rollout::different(draft)),
     };
     let conditions = settled(conditions(draft, &counts));
     write(draft, &counts, &conditions);
@@ -113,6 +116,7 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         ready,
         provisioned,
         outdated,
+        different,
     } = *counts;
     let mut conditions = Vec::with_capacity(3);
     if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
@@ -169,9 +173,11 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         }
     };
     conditions.push(NewCondition::new(READY, is_ready, why, message));
-    let settled = ready == wanted && exist == wanted && outdated == 0;
+    let settled = ready == wanted && exist == wanted && outdated == 0 && different == 0;
     let stalled = blocked.filter(|block| block.stalled);
-    let on_their_way = exist > ready || !draft.ordered.is_empty();
+    let environment = draft.status.environment.as_ref();
+    let changes = environment.is_some_and(|record| different > 0 && record.failed.is_none());
+    let on_their_way = exist > ready || !draft.ordered.is_empty() || changes;
     if !settled && (stalled.is_none() || on_their_way) {
         let (why, message) = if outdated > 0 || exist > wanted {
             let older = match outdated {
@@ -189,6 +195,18 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
                 reason::CONNECTION_LOST,
                 format!(
                     "The connection to {lost} of {exist} machines is lost and dialled again; runs there go on."
+                ),
+            )
+        } else if let Some(record) = environment.filter(|_| changes && ready >= wanted) {
+            let turn = match record.turn.as_str() {
+                "" => String::new(),
+                name => format!("; it is the turn of Machine \"{name}\""),
+            };
+            (
+                reason::CHANGING_ENVIRONMENT,
+                format!(
+                    "{different} of {exist} machines have another environment than {}, which the image asks for{turn}.",
+                    record.hash
                 ),
             )
         } else if provisioned >= wanted {
@@ -323,7 +341,9 @@ fn holds<'a>(conditions: &'a [NewCondition], type_: &str) -> Option<&'a NewCondi
 fn reason_in_words(conditions: &[NewCondition], failed: u32, allowed: u32) -> String {
     let ready = conditions.iter().find(|c| c.type_ == READY);
     let stalled = holds(conditions, STALLED).is_some();
+    let is_image = holds(conditions, STALLED).is_some_and(|c| c.reason == reason::IMAGE_FAILED);
     match ready.map(|ready| ready.reason) {
+        Some(reason::ALL_MACHINES_READY) if is_image => reason::IMAGE_FAILED.to_owned(),
         None | Some(reason::ALL_MACHINES_READY) => String::new(),
         Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
         // Fewer tries may have been enough: two machines that fail in the same way stop the Pool.
@@ -395,6 +415,9 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
             return Some((failure.reason.clone(), failure.message.clone()));
         }
         let (why, message) = machine.concern.as_ref().filter(|_| !machine.deleting)?;
+        if *why == reason::CHANGING_ENVIRONMENT {
+            return None;
+        }
         let notable = machine.ready_at.is_some()
             || *why == reason::ORDER_REFUSED
             || reason::SHORTAGES.contains(&why.as_str());

@@ -9,6 +9,7 @@ mod market;
 mod money;
 mod ordering;
 mod properties;
+mod rollout;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,6 +22,7 @@ use rstest::rstest;
 use skyward_api::{
     MachinePhase,
     condition::{READY, RECONCILING, STALLED, find, reason},
+    environment::{MachineEnvironment, PoolEnvironment},
     machine::Market,
     offer::Architecture,
     pool::{Place, PoolPhase, PoolSpec, PoolStatus},
@@ -73,6 +75,11 @@ pub(crate) fn world(desired: u32) -> Observed {
             status: PoolStatus {
                 observed_generation: Some(1),
                 last_attempt: 100,
+                environment: Some(PoolEnvironment {
+                    hash: "a".into(),
+                    proven: true,
+                    ..PoolEnvironment::default()
+                }),
                 ..PoolStatus::default()
             },
         },
@@ -84,6 +91,7 @@ pub(crate) fn world(desired: u32) -> Observed {
         tried_with: Some("as at first".into()),
         too_large_references: None,
         has_references: false,
+        environment: Some("a".into()),
         offers: BTreeMap::from([(
             "local".to_owned(),
             Arc::new(OfferIndex::of([offer("local-x", serde_json::json!({}))])),
@@ -130,6 +138,11 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
         ready: true,
         deleting: false,
         current: true,
+        changing: false,
+        environment: Some(MachineEnvironment {
+            hash: "a".into(),
+            ..MachineEnvironment::default()
+        }),
         provisioned: true,
         ready_at: Some(at(1_000)),
         failure: None,

@@ -282,7 +282,7 @@ impl Dispatcher {
             closed: self
                 .machines
                 .values()
-                .filter(|machine| machine.deleting)
+                .filter(|machine| machine.deleting || (machine.ready && machine.changing))
                 .map(|machine| machine.name.to_string())
                 .collect(),
             ..PoolLoad::default()

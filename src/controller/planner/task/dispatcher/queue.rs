@@ -1,6 +1,6 @@
 //! Which Task is next: the order of the queue decides who gets free places.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use skyward_api::condition::reason;
@@ -28,6 +28,7 @@ impl Dispatcher {
             return;
         }
         let used = self.used();
+        let environments: BTreeSet<&str> = self.machines.values().map(|m| &*m.environment).collect();
         let rooms = self
             .machines
             .values()
@@ -37,10 +38,15 @@ impl Dispatcher {
             .filter(|machine| machine.ready)
             .map(|machine| {
                 let used = used.get(&machine.place).copied().unwrap_or_default();
-                let told = self.has_told(machine);
-                let room = if told { pool.concurrency } else { 0 };
+                // The same is true of a machine that changes its environment.
+                let takes = self.has_told(machine) && !machine.changing;
+                let room = if takes { pool.concurrency } else { 0 };
                 Room {
                     place: machine.place,
+                    environment: environments
+                        .iter()
+                        .position(|known| **known == *machine.environment)
+                        .unwrap_or_default(),
                     free: room.saturating_sub(used),
                     used,
                 }
@@ -223,6 +229,14 @@ fn why_no_room(wait: Wait, pool: &PoolView) -> Option<Why> {
         Wait::FewMachines { ready, wanted } => Some(Why::new(
             reason::WAITING_FOR_MACHINE,
             format!("needs {wanted} machines of Pool \"{name}\" that take Tasks; {ready} do"),
+        )),
+        Wait::Environments { newest, ready } => Some(Why::new(
+            reason::WAITING_FOR_MACHINE,
+            format!(
+                "needs the same environment on all machines of Pool \"{name}\", whose image changed: at most {newest} \
+                 of {ready} have the same; the others change when they are idle, or `kubectl describe pool {name}` says \
+                 why they do not"
+            ),
         )),
         Wait::OutOfRange => Some(Why::new(
             reason::RANK_OUT_OF_RANGE,

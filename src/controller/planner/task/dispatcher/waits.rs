@@ -290,6 +290,18 @@ impl Dispatcher {
                     message: format!("no machine of Pool \"{name}\" takes Tasks: {message} ({reason})"),
                     before: None,
                 },
+                None if self
+                    .machines
+                    .values()
+                    .any(|machine| machine.ready && machine.changing) =>
+                {
+                    Why::new(
+                        reason::WAITING_FOR_MACHINE,
+                        format!(
+                            "the image of Pool \"{name}\" changed, and its machine takes the new one over"
+                        ),
+                    )
+                }
                 None => Why::new(
                     reason::WAITING_FOR_MACHINE,
                     format!("no machine of Pool \"{name}\" takes Tasks at this moment"),
@@ -299,7 +311,7 @@ impl Dispatcher {
         let away = self
             .machines
             .values()
-            .find(|machine| machine.ready && !machine.takes_runs());
+            .find(|machine| machine.ready && !machine.changing && !machine.takes_runs());
         if let Some(machine) = away.filter(|_| waiting.again.is_none()) {
             let name = format!("machine \"{}\" of Pool \"{name}\"", machine.name);
             return Why::new(

@@ -24,7 +24,9 @@ impl World {
             // That it stays connected is no news.
             let is_connected = self.sessions.contains_key(name);
             let changes = |action: &&MachineAction| match action {
-                MachineAction::Connect { .. } => !is_connected,
+                MachineAction::Connect { environment, .. } => {
+                    !is_connected || environment.as_deref() != self.asked_environment(name)
+                }
                 MachineAction::Disconnect => is_connected,
                 _ => true,
             };
@@ -83,7 +85,12 @@ impl World {
             timeouts: resolved
                 .as_ref()
                 .map_or_else(Timeouts::default, |pool| pool.timeouts),
-            current: resolved.is_some_and(|resolved| resolved.asks_for(&facts.spec.template_hash)),
+            current: resolved
+                .as_ref()
+                .is_some_and(|resolved| resolved.asks_for(machine)),
+            asked: resolved
+                .as_ref()
+                .and_then(|resolved| Asked::of(resolved, machine)),
             pool: self.pool.clone().map(Arc::new),
             provider: cloud.object.as_ref(),
             capabilities: cloud.object.as_ref().map(|_| &cloud.capabilities),
@@ -125,6 +132,7 @@ impl World {
         };
         let ready = by(20).filter(|_| self.bootstrap.is_none());
         SessionState {
+            environment: self.environment_of(session),
             stage,
             host_key: by(3).map(|_| "ssh-ed25519 AAAA".into()),
             reachable_at: by(3),
@@ -132,6 +140,24 @@ impl World {
             ready_at: ready,
             ..SessionState::default()
         }
+    }
+
+    /// A change of the environment takes no time, and fails where the story says so.
+    fn environment_of(&self, session: &Session) -> EnvironmentState {
+        let asked_for = session.asked_for.clone();
+        let failure = self.environment_fails.clone();
+        EnvironmentState {
+            in_use: match (&asked_for, &failure) {
+                (Some(hash), None) => Some(hash.clone()),
+                _ => session.in_use.clone(),
+            },
+            failed: asked_for.zip(failure.map(Box::new)),
+            ..EnvironmentState::default()
+        }
+    }
+
+    fn asked_environment(&self, name: &str) -> Option<&str> {
+        self.sessions.get(name)?.asked_for.as_deref()
     }
 
     pub(super) fn act_on_machine(
@@ -143,18 +169,27 @@ impl World {
         memory: &mut MachineMemory,
     ) {
         let facts = facts::machine_facts(machine);
-        let now = self.now;
+        let (now, fails) = (self.now, self.environment_fails.is_some());
         match action {
             MachineAction::Order => {
                 let answer = self.order(&facts);
                 memory.ordered(&answer, self.now);
                 outcomes.order = Some(answer);
             }
-            MachineAction::Connect { .. } => {
-                self.sessions.entry(name.to_owned()).or_insert(Session {
+            MachineAction::Connect { environment, .. } => {
+                let session = self.sessions.entry(name.to_owned()).or_insert(Session {
                     began: now,
                     lost: None,
+                    asked_for: None,
+                    in_use: None,
                 });
+                if session.asked_for != *environment {
+                    // What it was asked for last is in use, unless that failed.
+                    if let Some(hash) = session.asked_for.take().filter(|_| !fails) {
+                        session.in_use = Some(hash);
+                    }
+                    session.asked_for.clone_from(environment);
+                }
             }
             MachineAction::Disconnect => drop(self.sessions.remove(name)),
             MachineAction::Delete => {

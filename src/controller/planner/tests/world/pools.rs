@@ -47,6 +47,7 @@ impl World {
                 &generations.collect(),
             ),
             has_references: !matches!(self.missing.as_deref(), Ok([])) || self.too_large.is_some(),
+            environment: self.environment(&facts.spec),
             offers: named.iter().map(offers).collect(),
             unavailable: Arc::new(self.unavailable.clone()),
             architectures: [Architecture::Amd64].into(),
@@ -56,6 +57,18 @@ impl World {
             nonce: 7,
             pool: facts,
         }
+    }
+
+    /// Hash of the environment of an image. Stories without an image do not speak of environments.
+    fn environment(&self, spec: &PoolSpec) -> Option<String> {
+        let contents = Contents {
+            ca_bundle: Some(self.references),
+            steps_env: &BTreeMap::new(),
+            credentials: &[],
+        };
+        let text = canonical(spec.image.as_ref()?, &contents);
+        let is_known = matches!(self.missing.as_deref(), Ok([]));
+        is_known.then(|| short_digest(text.expose().as_bytes())[..HASH].to_owned())
     }
 
     pub(super) fn leftovers(&self, names: &BTreeSet<String>) -> RemainingMachines {

@@ -16,6 +16,8 @@ pub(super) struct Machine {
     pub(super) runs: BTreeMap<RunId, AgentRun>,
     pub(super) forgotten: BTreeSet<RunId>,
     pub(super) ready: bool,
+    pub(super) changing: bool,
+    pub(super) environment: &'static str,
     pub(super) deleting: bool,
     pub(super) ending: bool,
     pub(super) out_of_memory: Option<Arc<str>>,

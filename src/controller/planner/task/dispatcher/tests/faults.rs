@@ -236,6 +236,55 @@ fn a_machine_given_up_is_closed_once_the_dispatcher_saw_that_and_gets_no_run_aft
 }
 
 #[test]
+fn a_machine_that_changes_its_environment_keeps_its_runs_and_its_rank_and_gets_no_new_ones() {
+    let mut world = World::new(2, 1);
+    world.quiet();
+    let place = *world.machines.keys().next().unwrap();
+    let early = world.create("early", json!("One"));
+    world.quiet();
+    world.machines.get_mut(&place).unwrap().changing = true;
+    world.show_views();
+    world.create("late", json!("One"));
+    world.create("head", json!("Head"));
+    world.quiet();
+    assert_eq!(world.status(&early).phase, Some(TaskPhase::Running));
+    assert_eq!(world.active().len(), 1);
+    assert!(
+        world
+            .dispatcher
+            .load()
+            .unwrap()
+            .closed
+            .contains(&format!("p-{place}"))
+    );
+    let machine = world.machines.get_mut(&place).unwrap();
+    (machine.changing, machine.environment) = (false, "b");
+    world.show_views();
+    world.quiet();
+    assert_eq!(world.active().len(), 2, "it has two places");
+}
+
+#[test]
+fn a_task_on_all_machines_waits_until_they_have_the_same_environment_and_says_so() {
+    let mut world = World::new(1, 2);
+    world.quiet();
+    let place = *world.machines.keys().next().unwrap();
+    world.machines.get_mut(&place).unwrap().environment = "b";
+    world.show_views();
+    let all = world.create("all", json!("All"));
+    world.quiet();
+    assert_eq!(world.active().len(), 0);
+    let one = world.create("one", json!("One"));
+    world.quiet();
+    assert_eq!(
+        world.status(&one).phase,
+        Some(TaskPhase::Running),
+        "others may run"
+    );
+    assert_ne!(world.status(&all).phase, Some(TaskPhase::Running));
+}
+
+#[test]
 fn runs_of_a_machine_that_is_taken_back_are_asked_to_end_and_go_on_elsewhere() {
     let mut world = World::new(1, 2);
     world.quiet();

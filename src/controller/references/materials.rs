@@ -1,6 +1,6 @@
 //! The data from Secrets and ConfigMaps of the Pool's namespace that prepares a machine:
-//! certificates, variables of the steps, credentials of package indexes. It is read when a session
-//! begins, and only sessions hold it; those with the same data share one copy.
+//! certificates, variables of the steps, credentials of package indexes. It is read when an environment
+//! is made, and for its hash; only sessions hold it, and sessions with the same data share one copy.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,8 +9,9 @@ use skyward_api::{
     shared::LocalRef,
 };
 use skyward_core::Secret;
+use skyward_planner::pool::environment::Contents;
 
-use crate::references::{CERTIFICATES, PASSWORD, References, bounded, lines};
+use super::{CERTIFICATES, PASSWORD, References, bounded, lines};
 
 /// Keys of a Secret with credentials, as Secrets of type `kubernetes.io/basic-auth` have them.
 const USERNAME: &str = "username";
@@ -30,11 +31,22 @@ pub struct Materials {
     pub masked: Arc<Vec<Secret>>,
 }
 
+impl Materials {
+    /// What of them makes one environment another one.
+    pub(crate) fn contents(&self) -> Contents<'_> {
+        Contents {
+            ca_bundle: self.ca_bundle.as_deref(),
+            steps_env: &self.steps_env,
+            credentials: &self.credentials,
+        }
+    }
+}
+
 /// The subject of the message that something is missing or too large.
 const WAITING: &str = "the Machine";
 
 /// Reads the data; the error is for the user.
-pub(super) async fn gather(
+pub(crate) async fn gather(
     references: &References,
     namespace: &str,
     image: &Image,

@@ -1,0 +1,153 @@
+//! The versions of the Python packages of an environment: found by one machine, installed by all.
+//!
+//! A machine says them, and any machine may lie. So a list is only pairs of a name and a version: a machine that was
+//! taken over cannot name another place for the others to get a package from. What `image.pip` names by a URL
+//! is resolved by each machine.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+
+use super::script::Said;
+
+/// Most bytes of a list.
+pub(crate) const MOST: usize = 128 * 1024;
+/// Lists that are kept for the next machine, by this process: few Pools are prepared at the same time.
+const KEPT: usize = 16;
+
+/// The list that the script found; none where the machine sent something else.
+pub(super) fn read(said: &Said) -> Option<String> {
+    let mut bytes = Vec::new();
+    for part in said.all("lock") {
+        if part.len() % 2 != 0 {
+            return None;
+        }
+        for pair in part.as_bytes().chunks(2) {
+            let digits = std::str::from_utf8(pair).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        }
+        if bytes.len() > MOST {
+            return None;
+        }
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    Some(pinned(&text))
+}
+
+/// The lines that are a name and a version, without a line feed at the end.
+pub(super) fn pinned(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| is_pin(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn is_pin(line: &str) -> bool {
+    let is_made_of = |text: &str, others: &str| {
+        !text.is_empty()
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || others.contains(c))
+    };
+    line.split_once("==").is_some_and(|(name, version)| {
+        name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && is_made_of(name, "._-")
+            && is_made_of(version, "._-+!")
+    })
+}
+
+/// The list of one environment, once a machine has found it. The machine that holds this finds it.
+pub(crate) type Found = OwnedMutexGuard<Option<Arc<str>>>;
+
+/// The list of one environment, and the turn to find it.
+type Slot = Arc<Turn<Option<Arc<str>>>>;
+
+/// The lists of environments that are being made.
+#[derive(Default)]
+pub(crate) struct Locks(Mutex<VecDeque<(String, Slot)>>);
+
+impl Locks {
+    /// Waits until no other machine looks for the versions of this environment.
+    pub(crate) async fn turn(&self, environment: &str) -> Found {
+        self.of(environment).lock_owned().await
+    }
+
+    fn of(&self, environment: &str) -> Slot {
+        let mut known = self.0.lock();
+        if let Some((_, found)) = known.iter().find(|(name, _)| name == environment) {
+            return found.clone();
+        }
+        let new = Slot::default();
+        if known.len() == KEPT {
+            known.pop_front();
+        }
+        known.push_back((environment.to_owned(), new.clone()));
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(parts: &[&str]) -> Said {
+        Said {
+            lines: parts
+                .iter()
+                .map(|part| ("lock".to_owned(), (*part).to_owned()))
+                .collect(),
+            ..Said::default()
+        }
+    }
+
+    fn hex(text: &str) -> String {
+        text.bytes()
+            .fold(String::new(), |hex, b| hex + &format!("{b:02x}"))
+    }
+
+    #[test]
+    fn a_list_is_read_from_its_parts_wherever_they_are_cut() {
+        let whole = hex("numpy==2.3.1\ntorch==2.8.0+cpu\n");
+        let (first, second) = whole.split_at(10);
+        assert_eq!(
+            read(&said(&[first, second])).as_deref(),
+            Some("numpy==2.3.1\ntorch==2.8.0+cpu")
+        );
+        assert_eq!(read(&said(&[])).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_machine_that_lies_can_name_versions_and_nothing_else() {
+        let text = "numpy==2\nevil @ https://evil.example/x.whl\n-r /etc/passwd\n--index-url https://evil\nx==1 --hash=sha256:0\n==3\na==\n-e==1\nb==1;os\n";
+        assert_eq!(read(&said(&[&hex(text)])).as_deref(), Some("numpy==2"));
+        for nonsense in ["zz", "0", "ff"] {
+            assert_eq!(read(&said(&[nonsense])), None, "{nonsense}");
+        }
+        let long = "61".repeat(30_000);
+        assert_eq!(read(&said(&[&long; 5])), None);
+    }
+
+    #[tokio::test]
+    async fn the_second_machine_waits_for_what_the_first_one_finds() {
+        let locks = Arc::new(Locks::default());
+        let mut first = locks.turn("a").await;
+        let other = locks.clone();
+        let second = tokio::spawn(async move { other.turn("a").await.clone() });
+        assert!(
+            locks.turn("b").await.is_none(),
+            "another environment waits for nobody"
+        );
+        *first = Some("numpy==2".into());
+        drop(first);
+        assert_eq!(second.await.unwrap().as_deref(), Some("numpy==2"));
+    }
+
+    #[tokio::test]
+    async fn few_lists_are_kept() {
+        let locks = Locks::default();
+        for number in 0..100 {
+            *locks.turn(&number.to_string()).await = Some("x".into());
+        }
+        assert_eq!(locks.0.lock().len(), KEPT);
+        assert!(locks.turn("0").await.is_none());
+    }
+}
