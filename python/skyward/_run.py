@@ -63,20 +63,40 @@ def run(call_file, result_fd):
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise Refused("bad_source", "args must be a list and kwargs a mapping")
 
-    if call.get("source"):
-        with open(call["source"], encoding="utf-8") as file:
-            source = file.read()
-        sys.argv = [call["source"]]
-        # Processes that multiprocessing spawns get this path and import the module by its name. At the
-        # end, so that nothing beside the source takes the place of what the Task imports.
-        sys.path.append(os.path.dirname(call["source"]))
-        module = load(call["module"], call["source"], source)
-    else:
-        sys.argv = [call["module"]]
-        module = imported(call["module"])
-    function = entrypoint_of(module, call["entrypoint"])
-    value = invoke(function, call["entrypoint"], args, kwargs)
-    write(encode(value, json), result_fd, call["result_limit"])
+    with around("around_app"), around("around_process"):
+        if call.get("source"):
+            with open(call["source"], encoding="utf-8") as file:
+                source = file.read()
+            sys.argv = [call["source"]]
+            # Processes that multiprocessing spawns get this path and import the module by its name. At the
+            # end, so that nothing beside the source takes the place of what the Task imports.
+            sys.path.append(os.path.dirname(call["source"]))
+            module = load(call["module"], call["source"], source)
+        else:
+            sys.argv = [call["module"]]
+            module = imported(call["module"])
+        function = entrypoint_of(module, call["entrypoint"])
+        with around("around_task"):
+            value = invoke(function, call["entrypoint"], args, kwargs)
+    limit = call["result_limit"]
+    write(encode(value, json, limit), result_fd, limit)
+
+
+class Nothing:
+    """A context without hooks."""
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *failure):
+        pass
+
+
+def around(name):
+    """The hooks of that name. Only what has imported their module can have added one, and without one the
+    package is not imported, which takes longer than all the rest of a start."""
+    hooks = sys.modules.get("skyward._hooks")
+    return hooks.entered(getattr(hooks, name)) if hooks else Nothing()
 
 
 def load(name, path, source):
@@ -235,18 +255,28 @@ def strip(report, seen):
         strip(inner, seen)
 
 
-def encode(value, json):
+def encode(value, json, limit):
     """The value as JSON text in UTF-8, or a sentence on why there is none."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8")
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        problem = None
-        try:
-            problem = find_problem(value, "value", [])
-        except RecursionError:
-            problem = "the return value is nested too deeply"
-        raise Refused("not_json", problem or "the return value is not JSON: %s" % error) from None
+        failure = error
+    from skyward import _values
+
+    try:
+        return _values.write(value, limit)
+    except _values.TooLarge as error:
+        raise too_large(error.size, limit) from None
+    except _values.Unwritable as error:
+        unwritable = error
+    problem = None
+    try:
+        problem = find_problem(value, "value", [])
+    except RecursionError:
+        problem = "the return value is nested too deeply"
+    problem = problem or "the return value is not JSON: %s" % failure
+    raise Refused("not_json", "%s; as a whole it cannot be pickled: %s" % (problem, unwritable))
 
 
 HINTS = {
@@ -308,13 +338,17 @@ def article(word):
     return ("an " if word[:1].lower() in "aeio" else "a ") + word
 
 
+def too_large(size, limit):
+    return Refused(
+        "too_large",
+        "the return value is %d bytes of JSON, more than the limit of %d: write it to a volume or a bucket "
+        "and return its name" % (size, limit),
+    )
+
+
 def write(data, descriptor, limit):
     if len(data) > limit:
-        raise Refused(
-            "too_large",
-            "the return value is %d bytes of JSON, more than the limit of %d: write it to a volume or a bucket "
-            "and return its name" % (len(data), limit),
-        )
+        raise too_large(len(data), limit)
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

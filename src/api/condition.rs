@@ -213,7 +213,7 @@ pub mod reason {
     pub const FUNCTION_RAISED: &str = "FunctionRaised";
     /// Task: syntax error, missing entrypoint, or arguments that do not fit.
     pub const BAD_SOURCE: &str = "BadSource";
-    /// Task: the return value is not JSON.
+    /// Task: the return value is not JSON and cannot be pickled.
     pub const RESULT_NOT_JSON: &str = "ResultNotJSON";
     /// Task: the return value is above the limit.
     pub const RESULT_TOO_LARGE: &str = "ResultTooLarge";

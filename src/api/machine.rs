@@ -244,6 +244,11 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub python_version: String,
+    /// Why each function starts a fresh interpreter there, such as a module of `worker.preload` of the Pool that starts
+    /// threads; empty where functions are forked from a Python that is there already.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 512))]
+    pub not_forked: String,
     /// When the provider accepted the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_at: Option<Time>,

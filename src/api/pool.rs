@@ -432,6 +432,14 @@ pub struct Worker {
     /// once, for Tasks that start after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<Devices>,
+    /// Python modules that functions find imported already, such as `[torch]`: each machine keeps a Python that has
+    /// imported them, and forks the processes of functions from it. That Python never has code or Secrets of a Task.
+    /// Where a module starts threads or opens an accelerator when it is imported, and where Tasks run as `root`,
+    /// functions start as without this field. A change takes effect at once, for Tasks that start after it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 128)))]
+    #[x_kube(validation = crate::rule::each_matches(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", "preload takes names of Python modules as import has them, such as torch or sklearn.linear_model, each as its own entry"))]
+    pub preload: Vec<String>,
     /// User that Tasks run as. Default `skyward`, an unprivileged user that bootstrap
     /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
     /// ordinary user. A change replaces machines when idle.

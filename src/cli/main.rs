@@ -13,6 +13,7 @@ mod screen;
 mod table;
 mod target;
 mod upload;
+mod values;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 

@@ -2,16 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Write},
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
 use serde_json::{Value, value::RawValue};
-use skyward_api::TaskStatus;
+use skyward_api::{Task, TaskStatus};
 use tokio::time::sleep;
 
 use crate::{
@@ -21,6 +23,7 @@ use crate::{
     rows::{HEADINGS, Row, SMALL, Shown, rows},
     table,
     target::{Target, Targets},
+    values::{self, HEAD, Writer},
 };
 
 /// Values fetched at once for a table.
@@ -39,6 +42,10 @@ pub(crate) struct Arguments {
     /// How it is printed.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    /// Writes the return value into a file: the bytes of a NumPy array (.npy), an Arrow stream, a tensor of PyTorch or a
+    /// pickle, else JSON. For one Task and one rank. Load a pickle only of a Task that you trust: it is a program.
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    save: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,14 +61,21 @@ enum Output {
 /// Prints the results.
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
     let (targets, rank, output) = (arguments.targets, arguments.rank, arguments.output);
+    let save = arguments.save;
     let is_one = targets.is_one();
     let names = tasks(targets.find(cluster).await?)?;
     if let (true, [name]) = (is_one, names.as_slice()) {
+        if let Some(path) = save {
+            return saved(cluster, name, rank, &path).await;
+        }
         if output == Output::Raw {
             return raw(cluster, name, rank).await;
         }
         print(&gather(cluster, name, rank, output).await?, output, "")?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if save.is_some() {
+        return Err(anyhow!("--save writes the value of one Task: name it"));
     }
     if output == Output::Raw {
         return Err(anyhow!(
@@ -157,12 +171,16 @@ fn print(found: &Gathered, output: Output, heading: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads a Task's facts.
-async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output) -> Result<Gathered> {
-    let task = cluster.task(name).await?.ok_or_else(|| {
+async fn task(cluster: &Cluster, name: &str) -> Result<Task> {
+    cluster.task(name).await?.ok_or_else(|| {
         let namespace = &cluster.namespace;
         anyhow!("there is no Task {name:?} in the namespace {namespace:?}; `kubectl get tasks.skyward.dev -A` lists all")
-    })?;
+    })
+}
+
+/// Reads a Task's facts.
+async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output) -> Result<Gathered> {
+    let task = task(cluster, name).await?;
     let status = task.status.clone().unwrap_or_default();
     let phase = status.phase.unwrap_or_default();
     if !phase.is_finished() {
@@ -199,6 +217,31 @@ async fn raw(cluster: &Cluster, name: &str, rank: Option<u32>) -> Result<ExitCod
     let mut out = io::stdout();
     read(cluster, name, rank, |piece| out.write_all(piece).map(|()| true)).await?;
     out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the return value of one run into a file, which has its name once it is whole.
+async fn saved(cluster: &Cluster, name: &str, rank: Option<u32>, path: &Path) -> Result<ExitCode> {
+    let status = task(cluster, name).await?.status.unwrap_or_default();
+    if rank.is_none() && is_array(&status) {
+        return Err(anyhow!(
+            "Task {name:?} has a value for each rank: say with --rank which one"
+        ));
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let file = File::create(&part).with_context(|| format!("{} cannot be written", part.display()))?;
+    let mut writer = Writer::new(BufWriter::new(file));
+    let all = read(cluster, name, rank, |piece| writer.take(piece).map(|()| true)).await;
+    let whole = match all {
+        Ok(()) => writer.finish().map_err(anyhow::Error::from),
+        Err(failure) => Err(failure.into()),
+    };
+    if let Err(error) = whole.and_then(|()| Ok(fs::rename(&part, path)?)) {
+        let _ = fs::remove_file(&part);
+        return Err(error);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -343,7 +386,24 @@ async fn fill_small(cluster: &Cluster, name: &str, rows: &mut BTreeMap<u32, Row>
     for (rank, value) in fetched {
         rows.entry(rank).or_insert_with(|| Row::of(rank)).value = value;
     }
+    for row in rows.values_mut().filter(|row| row.wants_header()) {
+        row.value = described(cluster, name, row.rank).await?.map(Shown::Described);
+    }
     Ok(())
+}
+
+/// What a large value is, where it is no JSON.
+async fn described(cluster: &Cluster, name: &str, rank: u32) -> Result<Option<String>> {
+    let mut text = Vec::new();
+    let beginning = |piece: &[u8]| {
+        text.extend_from_slice(piece);
+        Ok(text.len() < HEAD && values::described(&text).is_none())
+    };
+    match read(cluster, name, Some(rank), beginning).await {
+        Ok(()) => Ok(values::described(&text)),
+        Err(failure) if is_none(&failure) => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
 }
 
 /// The value of one rank, if it is small.

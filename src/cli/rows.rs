@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use skyward_api::{TaskStatus, task::RunResult};
 
+use crate::values;
+
 /// Longest value in a table.
 const SHORT: usize = 60;
 /// Largest value that is fetched for a table, in bytes.
@@ -21,6 +23,8 @@ pub(crate) enum Shown {
     Text(String),
     /// It has more bytes than a table asks for.
     Large,
+    /// It is no JSON: its type and size.
+    Described(String),
 }
 
 /// One run, from the status and the values.
@@ -93,6 +97,13 @@ impl Row {
             }
     }
 
+    /// Whether the store has a large value, which may have a header.
+    pub(crate) fn wants_header(&self) -> bool {
+        let bytes = self.result.as_ref().and_then(|result| result.value_bytes);
+        self.value.is_none()
+            && bytes.is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > SMALL))
+    }
+
     pub(crate) fn cells(&self) -> Vec<String> {
         let result = self.result.as_ref();
         let exit = match result {
@@ -104,7 +115,10 @@ impl Row {
             _ => "-".to_owned(),
         };
         let value = match (&self.value, result.and_then(|result| result.value_bytes)) {
-            (Some(Shown::Text(value)), _) => shorten(value, SHORT),
+            (Some(Shown::Text(value)), _) => {
+                values::described(value.as_bytes()).unwrap_or_else(|| shorten(value, SHORT))
+            }
+            (Some(Shown::Described(what)), _) => what.clone(),
             (_, Some(bytes)) => format!("({bytes} bytes)"),
             (Some(Shown::Large), None) => format!("(more than {SMALL} bytes)"),
             (None, None) => "-".to_owned(),

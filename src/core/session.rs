@@ -161,6 +161,8 @@ pub struct SessionState {
     pub agent: Option<AgentFacts>,
     /// When the cloud takes the machine back, once the agent learnt it.
     pub reclaim_at: Option<Timestamp>,
+    /// Why functions get fresh interpreters there, once the agent told it; `""` where they are forked.
+    pub not_forked: Option<String>,
     /// How long it waited for other machines since SSH answered; that time does not count.
     pub waited: Duration,
     /// Since when it waits for other machines now.

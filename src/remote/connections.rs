@@ -73,6 +73,8 @@ pub trait Connections: Send + Sync {
     fn transcript(&self, machine: &MachineKey) -> Option<Transcript>;
     /// See [`Sessions::reclaimed`].
     fn reclaimed(&self, machine: &MachineKey, reclaim: Reclaim);
+    /// See [`Sessions::not_forked`].
+    fn not_forked(&self, machine: &MachineKey, why: &str);
     /// See [`Sessions::subscribe`].
     fn subscribe(&self) -> watch::Receiver<u64>;
     /// See [`Sessions::shutdown`].
@@ -103,6 +105,10 @@ impl Connections for Sessions {
 
     fn reclaimed(&self, machine: &MachineKey, reclaim: Reclaim) {
         Self::reclaimed(self, machine, reclaim);
+    }
+
+    fn not_forked(&self, machine: &MachineKey, why: &str) {
+        Self::not_forked(self, machine, why);
     }
 
     fn subscribe(&self) -> watch::Receiver<u64> {

@@ -19,8 +19,9 @@ use crate::{
     agent::{PROTOCOL_MAX, PROTOCOL_MIN},
     protocol::{
         ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, FetchGitReply, Finished, HelloReply,
-        ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, Progress,
-        PutBundleReply, Reclaim, Replayed, RunState, Started, TAIL_BYTES, fact, is_run_id,
+        ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, NotForked,
+        Progress, PutBundleReply, Reclaim, Replayed, RunState, Started, TAIL_BYTES, WHY_BYTES, fact,
+        is_run_id,
     },
 };
 
@@ -226,6 +227,7 @@ pub(crate) fn fact(fact: &Fact) -> Result<(), Broken> {
         }
         Some(fact::Fact::Reclaim(Reclaim { at_ms })) => time("a reclaim", *at_ms),
         Some(fact::Fact::Progress(Progress { done: _, total: _ })) => run_id("a fact", &fact.run_id),
+        Some(fact::Fact::NotForked(NotForked { why })) => name("a reason", why, WHY_BYTES),
         // A fact of a newer agent: it is ignored.
         None => Ok(()),
     }
@@ -398,6 +400,9 @@ mod tests {
                 pid: u32::MAX,
             })),
             of_run(fact::Fact::Reclaim(Reclaim { at_ms: LAST_MS })),
+            of_run(fact::Fact::NotForked(NotForked {
+                why: "w".repeat(WHY_BYTES),
+            })),
             of_run(fact::Fact::Replayed(Replayed {
                 accepted: vec!["r".repeat(128); ACCEPTED],
             })),
@@ -588,6 +593,9 @@ mod tests {
         let promised = |accepted| of_run(fact::Fact::Replayed(Replayed { accepted }));
         assert!(fact(&promised(vec!["r".into(); ACCEPTED + 1])).is_err());
         assert!(fact(&promised(vec!["../r".into()])).is_err());
+        let not_forked = |why: &str| of_run(fact::Fact::NotForked(NotForked { why: why.to_owned() }));
+        assert!(fact(&not_forked(&"w".repeat(WHY_BYTES + 1))).is_err());
+        assert!(fact(&not_forked("two\nlines")).is_err());
         let at_ms = LAST_MS + 1;
         assert!(fact(&of_run(fact::Fact::Reclaim(Reclaim { at_ms }))).is_err());
         assert!(fact(&of_run(fact::Fact::Started(Started { at_ms, pid: 1 }))).is_err());

@@ -320,6 +320,16 @@ impl Sessions {
         }
     }
 
+    /// Notes why functions get fresh interpreters on the machine, as its agent told.
+    pub fn not_forked(&self, machine: &MachineKey, why: &str) {
+        let before = self.published(machine, |published| {
+            published.state.not_forked.replace(why.to_owned())
+        });
+        if before.is_some_and(|before| before.as_deref() != Some(why)) {
+            self.shared.changed(machine);
+        }
+    }
+
     /// Machines that have a session.
     pub fn machines(&self) -> Vec<MachineKey> {
         self.table.lock().keys().cloned().collect()

@@ -98,7 +98,12 @@ async fn functions_say_what_is_wrong_with_them() -> Result {
         ),
         ("syntax", "def main(:\n", "BadSource", "line 1"),
         ("entry", "def other():\n    pass\n", "BadSource", "main"),
-        ("json", "def main():\n    return {1, 2}\n", "ResultNotJSON", "set"),
+        (
+            "json",
+            "def main():\n    return (n for n in range(2))\n",
+            "ResultNotJSON",
+            "generator",
+        ),
     ];
     for (name, source, reason, message) in cases {
         let done = status(run(&space, name, json!({"function": {"source": source}})).await?);

@@ -429,6 +429,10 @@ impl Connections for Trusting {
         self.0.reclaimed(machine, reclaim);
     }
 
+    fn not_forked(&self, machine: &MachineKey, why: &str) {
+        self.0.not_forked(machine, why);
+    }
+
     fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }

@@ -319,6 +319,8 @@ impl Connections for Machines {
 
     fn reclaimed(&self, _: &MachineKey, _: Reclaim) {}
 
+    fn not_forked(&self, _: &MachineKey, _: &str) {}
+
     fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.version.subscribe()
     }

@@ -2,11 +2,41 @@
 //! a mode.
 
 use std::{
+    ffi::OsString,
     fs::{DirBuilder, File, OpenOptions},
     io::{self, ErrorKind},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{DirBuilderExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
 };
+
+/// A file by a short name: that of a socket may be 107 bytes long, and our folders' may be longer.
+#[derive(Debug)]
+pub(super) struct Short {
+    folder: File,
+    name: OsString,
+}
+
+impl Short {
+    /// Valid as long as this lives.
+    pub(super) fn name(&self) -> PathBuf {
+        let folder = self.folder.as_raw_fd().to_string();
+        Path::new("/proc/self/fd").join(folder).join(&self.name)
+    }
+}
+
+/// Opens the folder of that path.
+pub(super) fn short(path: &Path) -> io::Result<Short> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    Ok(Short {
+        folder: File::open(folder)?,
+        name: name.to_owned(),
+    })
+}
 
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();

@@ -62,7 +62,7 @@ impl Home {
     }
 
     /// The environment of runs, by its own name: the link to it may lead elsewhere before a run has ended.
-    fn venv(&self) -> PathBuf {
+    pub(crate) fn venv(&self) -> PathBuf {
         let link = self.0.join("venv");
         std::fs::read_link(&link).map_or(link, |leads_to| self.0.join(leads_to))
     }
@@ -94,6 +94,11 @@ impl Home {
     /// Certificates to trust, where bootstrap was given some: the machine's own are among them.
     pub(crate) fn certificates(&self) -> PathBuf {
         self.0.join("certificates/bundle.crt")
+    }
+
+    /// Where the keepers of warm parents listen.
+    pub(crate) fn warm(&self) -> PathBuf {
+        self.0.join("warm")
     }
 
     /// Folders of forgotten runs that are being deleted.
@@ -128,6 +133,11 @@ impl RunFolder {
     /// Exists from just before the work starts: from then on it must not start again.
     pub(crate) fn begun(&self) -> PathBuf {
         self.0.join("begun")
+    }
+
+    /// Which process was forked for it from a warm parent.
+    pub(crate) fn forked(&self) -> PathBuf {
+        self.0.join("forked")
     }
 
     /// How it ended.

@@ -7,6 +7,8 @@
 //!   files), `runs` drives;
 //! - `shim` watches over one run in a process of its own, `exec` becomes its work, `remains` ends a
 //!   run whose shim was killed, `memory` says which processes the kernel kills first;
+//! - `warm` says which keepers of warm parents there are; a keeper is a process of its own, and `shim`
+//!   holds its side of it;
 //! - `bundles` keeps the code that runs take their files from, `git` fetches it;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
@@ -42,8 +44,10 @@ mod supervise;
 mod tracing_log;
 mod trash;
 mod users;
+mod warm;
 
 use std::{
+    path::Path,
     process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -147,8 +151,15 @@ pub fn main() -> ExitCode {
         Some("exec") => exec::main(),
         Some("git") => git::helper::main(),
         Some("shim") => match &arguments[1..] {
-            [home, run_id, user] => shim::main(&Home::new(home), run_id, user),
+            [home, run_id, user] => shim::main(&Home::new(home), run_id, user, None),
+            [home, run_id, user, parent] => {
+                shim::main(&Home::new(home), run_id, user, Some(Path::new(parent)))
+            }
             _ => Err(anyhow::anyhow!("shim is for the agent itself")),
+        },
+        Some("keeper") => match &arguments[1..] {
+            [home, socket, user, preload @ ..] => shim::keep(&Home::new(home), socket, user, preload),
+            _ => Err(anyhow::anyhow!("keeper is for the agent itself")),
         },
         _ => command_line(&arguments),
     };

@@ -40,6 +40,43 @@ fn below(ancestor: i32, is_skipped: impl Fn(i32) -> bool) -> impl Iterator<Item 
         .map(|(pid, _)| pid)
 }
 
+/// That process and all its descendants, without zombies.
+pub(crate) fn tree(root: i32) -> BTreeSet<i32> {
+    let mut found = descendants(root);
+    if state_and_parent(root).is_some_and(|(state, _)| state != 'Z') {
+        found.insert(root);
+    }
+    found
+}
+
+/// The children of this process, zombies too.
+pub(crate) fn children() -> BTreeSet<i32> {
+    let own = std::process::id() as i32;
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let lists: Option<Vec<String>> = threads
+        .map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok())
+        .collect();
+    match lists {
+        Some(lists) => lists
+            .iter()
+            .flat_map(|list| list.split_ascii_whitespace())
+            .filter_map(|pid| pid.parse().ok())
+            .collect(),
+        // Some kernels have no such files.
+        None => all().filter(|pid| parent(*pid) == Some(own)).collect(),
+    }
+}
+
+/// The parent of a process.
+fn parent(pid: i32) -> Option<i32> {
+    state_and_parent(pid).map(|(_, parent)| parent)
+}
+
+/// Whether it is a child of this process that belongs to that user.
+pub(crate) fn is_child_of_user(pid: i32, uid: u32) -> bool {
+    parent(pid) == Some(std::process::id() as i32) && user(pid) == Some(uid)
+}
+
 /// Processes that carry the mark of a run, with their descendants.
 pub(crate) fn of_run(folder: &Path) -> BTreeSet<i32> {
     let mark = format!("{RUN_VARIABLE}={}", folder.display()).into_bytes();
@@ -63,10 +100,10 @@ pub(crate) fn supervisor() -> Option<i32> {
     is_ours(parent, "supervise").then_some(parent)
 }
 
-/// Processes of that user below the supervisor that no living shim watches.
+/// Processes of that user below the supervisor that neither a living shim nor a living keeper watches.
 pub(crate) fn unwatched(supervisor: i32, uid: u32) -> BTreeSet<i32> {
-    let without_shims = below(supervisor, |pid| is_ours(pid, "shim"));
-    without_shims.filter(|pid| user(*pid) == Some(uid)).collect()
+    let unwatched = below(supervisor, |pid| is_ours(pid, "shim") || is_ours(pid, "keeper"));
+    unwatched.filter(|pid| user(*pid) == Some(uid)).collect()
 }
 
 /// Whether it is a process of the agent's in that role. Users choose the arguments of their own
@@ -82,6 +119,13 @@ fn user(pid: i32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     ids.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Memory of a process, in KiB.
+pub(crate) fn resident(pid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    size.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Ends the processes that `find` names, and all that they start meanwhile: all are stopped before
@@ -177,6 +221,29 @@ mod tests {
         assert!(kill_all(|| of_run(&mark)));
         shell.wait().unwrap();
         assert!(of_run(&mark).is_empty());
+    }
+
+    #[test]
+    fn a_child_is_known_with_its_descendants_until_it_is_a_zombie() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 1000 & wait"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = shell.id() as i32;
+        while tree(pid).len() < 2 {
+            std::thread::yield_now();
+        }
+        let own = nix::unistd::Uid::effective().as_raw();
+        assert!(children().contains(&pid) && is_child_of_user(pid, own));
+        assert!(!is_child_of_user(pid, own + 1) && !is_child_of_user(1, own));
+        assert!(kill_all(|| tree(pid)));
+        assert!(
+            children().contains(&pid) && tree(pid).is_empty(),
+            "a zombie is a child"
+        );
+        shell.wait().unwrap();
+        assert!(!children().contains(&pid));
     }
 
     #[test]

@@ -18,6 +18,7 @@ const FILES: &[(&str, &str)] = files![
     "__init__.py",
     "_accelerator.py",
     "_credentials.py",
+    "_hooks.py",
     "_http.py",
     "_info.py",
     "_output.py",
@@ -27,6 +28,8 @@ const FILES: &[(&str, &str)] = files![
     "_shard.py",
     "_sign.py",
     "_storage.py",
+    "_values.py",
+    "_warm.py",
     "py.typed",
     "storage.py"
 ];

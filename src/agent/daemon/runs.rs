@@ -8,12 +8,13 @@ use std::{
     fs::File,
     io::{self, ErrorKind, Write},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::OwnedFd,
         unix::{net::UnixStream as StdUnixStream, process::CommandExt},
     },
+    path::Path,
     process::Stdio,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use prost::Message;
@@ -33,6 +34,7 @@ use super::{
     reserve::free_bytes,
     trash::Trash,
     unix_ms,
+    warm::Warm,
 };
 use crate::{
     log,
@@ -49,9 +51,9 @@ const LAUNCHES: u32 = 3;
 /// A disk with less free room is full.
 const LEAST_ROOM: u64 = 1024 * 1024;
 
-/// The program of a shim: our own file, even when a newer agent has replaced it under its name.
+/// The program of a shim, and of a keeper: our own file, even when a newer agent has replaced it under its name.
 /// A test has none: its own file would run the tests again.
-const PROGRAM: &str = if cfg!(test) { "/dev/null" } else { "/proc/self/exe" };
+pub(super) const PROGRAM: &str = if cfg!(test) { "/dev/null" } else { "/proc/self/exe" };
 
 /// An order to end a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +78,7 @@ struct Inner {
     drivers: TaskTracker,
     shutdown: CancellationToken,
     trash: Trash,
+    warm: Arc<Warm>,
 }
 
 /// The state on disk of a run without a driver.
@@ -96,6 +99,7 @@ impl Runs {
         shutdown: CancellationToken,
     ) -> io::Result<Self> {
         let trash = Trash::open(&home, &ledger.known())?;
+        let warm = Arc::new(Warm::open(&home, &default_user));
         let inner = Inner {
             home,
             ledger,
@@ -105,6 +109,7 @@ impl Runs {
             drivers: TaskTracker::new(),
             shutdown,
             trash,
+            warm,
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -114,6 +119,11 @@ impl Runs {
         for run_id in self.0.ledger.unfinished() {
             self.drive(run_id);
         }
+    }
+
+    /// Why functions are not forked; `""` where they are.
+    pub(crate) fn why_not_forked(&self) -> watch::Receiver<String> {
+        self.0.warm.why_not()
     }
 
     /// Starts a run, or answers with the state of the one of that id.
@@ -295,10 +305,8 @@ impl Runs {
                 };
             }
             drop(lock);
-            // The name of a socket may be 107 bytes long, our folder's may be longer.
-            if let Ok(open) = File::open(folder.path())
-                && let control = format!("/proc/self/fd/{}/control", open.as_raw_fd())
-                && let Ok(connection) = UnixStream::connect(control).await
+            if let Ok(control) = files::short(&folder.control())
+                && let Ok(connection) = UnixStream::connect(control.name()).await
             {
                 return Found::Connected(connection);
             }
@@ -311,8 +319,12 @@ impl Runs {
         let mut tries = 0;
         loop {
             let (home, folder, user) = (self.0.home.clone(), folder.clone(), self.0.default_user.clone());
-            let spec = spec.clone();
-            let launched = tokio::task::spawn_blocking(move || launch(&home, &folder, &spec, &user)).await;
+            let (spec, warm) = (spec.clone(), self.0.warm.clone());
+            let launched = tokio::task::spawn_blocking(move || {
+                let parent = warm.parent(&spec, Instant::now());
+                launch(&home, &folder, &spec, &user, parent.as_deref())
+            })
+            .await;
             match launched.map_err(io::Error::other).flatten() {
                 Ok((connection, child)) => {
                     connection.set_nonblocking(true)?;
@@ -390,7 +402,13 @@ impl Runs {
     }
 }
 
-fn launch(home: &Home, folder: &RunFolder, spec: &RunSpec, user: &str) -> io::Result<(StdUnixStream, Child)> {
+fn launch(
+    home: &Home,
+    folder: &RunFolder,
+    spec: &RunSpec,
+    user: &str,
+    parent: Option<&Path>,
+) -> io::Result<(StdUnixStream, Child)> {
     files::make_folder(folder.path(), 0o711)?;
     files::create(folder.spec())?.write_all(&spec.encode_to_vec())?;
     let lock = files::create(folder.lock())?;
@@ -403,6 +421,7 @@ fn launch(home: &Home, folder: &RunFolder, spec: &RunSpec, user: &str) -> io::Re
         .arg(home.path())
         .arg(&spec.run_id)
         .arg(user)
+        .args(parent)
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::from(lock));
     let child = tokio::process::Command::from(command).spawn()?;

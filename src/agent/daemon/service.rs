@@ -37,9 +37,9 @@ use super::{
 use crate::protocol::{
     Chunk, Fact, FetchGitReply, FetchGitRequest, Finished, ForgetReply, ForgetRequest, HelloReply,
     HelloRequest, ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest,
-    MESSAGE_BYTES, PART_BYTES, PutBundleReply, PutBundleRequest, ReadBundleRequest, ReadLogRequest,
-    ReadResultRequest, Reclaim, Replayed, RunState, StartRequest, StopRequest, TAIL_BYTES, WatchRequest,
-    agent_server::Agent, fact, is_run_id, version,
+    MESSAGE_BYTES, NotForked, PART_BYTES, PutBundleReply, PutBundleRequest, ReadBundleRequest,
+    ReadLogRequest, ReadResultRequest, Reclaim, Replayed, RunState, StartRequest, StopRequest, TAIL_BYTES,
+    WatchRequest, agent_server::Agent, fact, is_run_id, version,
 };
 
 /// Facts read from the ledger at once.
@@ -272,6 +272,10 @@ impl Agent for Service {
         let mut reclaim = own.reclaim.clone();
         // A present notice is news to a new client.
         reclaim.mark_changed();
+        let mut why_not = own.runs.why_not_forked();
+        if !why_not.borrow().is_empty() {
+            why_not.mark_changed();
+        }
         tokio::spawn(async move {
             let send = async {
                 let mut since = since;
@@ -318,6 +322,14 @@ impl Agent for Service {
                             if let Some(fact) = told {
                                 facts.send(Ok(fact)).await.ok()?;
                             }
+                        }
+                        Ok(()) = why_not.changed() => {
+                            let why = why_not.borrow_and_update().clone();
+                            let told = Fact {
+                                fact: Some(fact::Fact::NotForked(NotForked { why })),
+                                ..Fact::default()
+                            };
+                            facts.send(Ok(told)).await.ok()?;
                         }
                         _ = look.tick() => {
                             for fact in progress.news(&own.home, own.ledger.running()).await {

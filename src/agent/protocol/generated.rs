@@ -133,6 +133,9 @@ pub struct RunSpec {
     /// accelerators that the places divide among them; absent = each run sees all
     #[prost(message, optional, tag = "20")]
     pub devices: ::core::option::Option<Devices>,
+    /// modules that are imported before the run is there; a saving that an agent may leave out
+    #[prost(string, repeated, tag = "21")]
+    pub preload: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(oneof = "run_spec::Work", tags = "4, 5, 6")]
     pub work: ::core::option::Option<run_spec::Work>,
 }
@@ -415,7 +418,7 @@ pub struct Fact {
     pub seq: u64,
     #[prost(string, tag = "2")]
     pub run_id: ::prost::alloc::string::String,
-    #[prost(oneof = "fact::Fact", tags = "3, 4, 5, 6, 7")]
+    #[prost(oneof = "fact::Fact", tags = "3, 4, 5, 6, 7, 8")]
     pub fact: ::core::option::Option<fact::Fact>,
 }
 /// Nested message and enum types in `Fact`.
@@ -432,6 +435,8 @@ pub mod fact {
         Reclaim(super::Reclaim),
         #[prost(message, tag = "7")]
         Progress(super::Progress),
+        #[prost(message, tag = "8")]
+        NotForked(super::NotForked),
     }
 }
 /// Without a run id or number of its own: all that was on record has been told.
@@ -458,6 +463,14 @@ pub struct Progress {
     /// 0 = the program does not say
     #[prost(uint64, tag = "2")]
     pub total: u64,
+}
+/// Without a run id or number of its own: why functions get fresh interpreters on this machine. Told on each stream
+/// once there is a reason, and when it changes; a controller that is older takes no notice of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NotForked {
+    /// at most 300 bytes; "" = they are forked again
+    #[prost(string, tag = "1")]
+    pub why: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {

@@ -45,6 +45,9 @@ pub const LAST_SIGNAL: i32 = 64;
 /// Bytes of the message about the end of a run; one that was cut ends with `…` behind them.
 pub const MESSAGE_BYTES: usize = 1000;
 
+/// Bytes of the reason why functions are not forked.
+pub const WHY_BYTES: usize = 300;
+
 /// Bytes of a name or version that a program of the machine printed.
 pub const NAME_BYTES: usize = 128;
 

@@ -406,6 +406,11 @@ impl EffectRunner {
                 self.context.sessions.reclaimed(&key, reclaim);
                 continue;
             }
+            if let Some(fact::Fact::NotForked(told)) = fact.fact {
+                let key = MachineKey::new(pool.namespace.as_str(), machine);
+                self.context.sessions.not_forked(&key, &told.why);
+                continue;
+            }
             if let Some(fact::Fact::Progress(protocol::Progress { done, total })) = fact.fact {
                 if let Some(run) = RunId::parse(&fact.run_id)
                     && event_tx

@@ -59,6 +59,7 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         // The agent numbers its places.
         place: 0,
         devices: devices(order),
+        preload: order.pool.preload.clone(),
     }
 }
 
@@ -303,6 +304,24 @@ mod tests {
                 limit
             );
         }
+    }
+
+    #[test]
+    fn the_modules_that_a_pool_preloads_are_told_to_the_agent() {
+        let task = task(json!({ "pool": "p", "command": ["true"] }));
+        let mut order = order(0, 1);
+        assert!(
+            run_spec(&order, "n", &task, &Resolved::default())
+                .preload
+                .is_empty()
+        );
+        let mut view = PoolView::clone(&order.pool);
+        view.preload = vec!["torch".to_owned()];
+        order.pool = Arc::new(view);
+        assert_eq!(
+            run_spec(&order, "n", &task, &Resolved::default()).preload,
+            ["torch"]
+        );
     }
 
     #[test]

@@ -22,7 +22,10 @@ pub(crate) fn fact(Told { what, room }: Told<wire::Fact>) -> Option<Told<Fact>> 
     let finished = match what.fact? {
         fact::Fact::Finished(end) => Some(ended(end)),
         fact::Fact::Started(_) => None,
-        fact::Fact::Replayed(_) | fact::Fact::Reclaim(_) | fact::Fact::Progress(_) => return None,
+        fact::Fact::Replayed(_)
+        | fact::Fact::Reclaim(_)
+        | fact::Fact::Progress(_)
+        | fact::Fact::NotForked(_) => return None,
     };
     let run = RunId::parse(&what.run_id)?;
     Some(Told {

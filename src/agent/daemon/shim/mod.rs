@@ -8,6 +8,8 @@
 //! one place ([`Shim::wait`]). What it found out becomes one verdict (`verdict.rs`), written
 //! to the file `exit`; the end of the connection tells the daemon to look there.
 
+mod fork;
+mod keeper;
 mod output;
 mod places;
 mod prepare;
@@ -21,13 +23,14 @@ use std::{
     fs::File,
     io::{self, ErrorKind, Read, Seek, Write},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::net::{UnixListener, UnixStream},
     },
     path::Path,
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use nix::{
     errno::Errno,
     fcntl::{FallocateFlags, fallocate},
@@ -42,14 +45,15 @@ use nix::{
 };
 use prost::Message;
 
-pub(super) use self::verdict::out_of_memory;
 use self::{
+    fork::Kept,
     output::Output,
     prepare::{Failure, Prepared},
     signals::Signals,
     spawn::Work,
     verdict::{Cause, Observed, Status},
 };
+pub(super) use self::{keeper::main as keep, prepare::user_name, verdict::out_of_memory};
 use super::{
     files, frame,
     home::{Home, RunFolder},
@@ -72,8 +76,14 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// More than a verdict takes; allocated before the work can fill the disk.
 const EXIT_BYTES: i64 = 16 * 1024;
 
-/// Runs the work of one run to its end. Errors go to standard error, the daemon's log.
-pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Result<()> {
+/// Runs the work of one run to its end, if it can be as a fork of the warm parent behind `parent`. Errors go to
+/// standard error, the daemon's log.
+pub(super) fn main(
+    home: &Home,
+    run_id: &str,
+    default_user: &str,
+    parent: Option<&Path>,
+) -> anyhow::Result<()> {
     let _ = setsid();
     // Set regardless of the daemon's: our files and sockets are private.
     umask(Mode::from_bits_truncate(0o077));
@@ -88,7 +98,13 @@ pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Res
     let folder = home.run(run_id);
     let spec = RunSpec::decode(std::fs::read(folder.spec())?.as_slice())?;
     let exit = ExitFile::allocate(&folder)?;
-    let (observed, control) = run(home, &folder, &spec, default_user, signals, control)?;
+    let place = Place {
+        home,
+        folder: &folder,
+        default_user,
+        parent,
+    };
+    let (observed, control) = run(&place, &spec, signals, control)?;
     exit.write(&verdict::finished(&spec, &observed).encode_to_vec())?;
     // The end of the connection tells the daemon to read the verdict, so the verdict is written
     // before.
@@ -96,20 +112,46 @@ pub(super) fn main(home: &Home, run_id: &str, default_user: &str) -> anyhow::Res
     Ok(())
 }
 
+/// Where a run is to be.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    home: &'a Home,
+    folder: &'a RunFolder,
+    default_user: &'a str,
+    /// The socket of a keeper.
+    parent: Option<&'a Path>,
+}
+
+impl Place<'_> {
+    fn start(&self, prepared: &Prepared, spec: &RunSpec) -> Result<(Work, Option<Kept>), Failure> {
+        let forked = self
+            .parent
+            .and_then(|parent| fork::start(parent, self.home, self.folder, prepared, spec));
+        match forked {
+            Some((work, kept)) => Ok((work, Some(kept))),
+            None => Ok((spawn::spawn(prepared, spec)?, None)),
+        }
+    }
+}
+
 fn run(
-    home: &Home,
-    folder: &RunFolder,
+    place: &Place<'_>,
     spec: &RunSpec,
-    default_user: &str,
     signals: Signals,
     control: UnixStream,
 ) -> anyhow::Result<(Observed, Option<UnixStream>)> {
+    let Place {
+        home,
+        folder,
+        default_user,
+        ..
+    } = *place;
     let mut observed = Observed {
         started_ms: unix_ms(),
         ..Observed::default()
     };
     let kills = Kills::now(machine::is_container());
-    let begun = || -> Result<(Prepared, Output, Work), Failure> {
+    let begun = || -> Result<(Prepared, Output, (Work, Option<Kept>)), Failure> {
         let prepared = prepare::prepare(home, folder, spec, default_user)?;
         let output = Output::create(folder, spec.log_limit)?;
         // From here on a second start would be a repetition.
@@ -118,10 +160,10 @@ fn run(
             kills: kills.clone(),
         }
         .leave(folder)?;
-        let work = spawn::spawn(&prepared, spec)?;
+        let work = place.start(&prepared, spec)?;
         Ok((prepared, output, work))
     }();
-    let (prepared, output, work) = match begun {
+    let (prepared, output, (work, kept)) = match begun {
         Ok(begun) => begun,
         Err(failure) => {
             observed.failure = Some(failure);
@@ -138,6 +180,7 @@ fn run(
         listener: None,
         received: Vec::new(),
         pid: work.pid,
+        kept,
         pipes: work.pipes,
         output,
         started_ms: observed.started_ms,
@@ -177,6 +220,8 @@ struct Shim<'a> {
     /// The beginning of a line from the daemon.
     received: Vec<u8>,
     pid: Pid,
+    /// The keeper of the main process, where that is no child of ours.
+    kept: Option<Kept>,
     pipes: Vec<(Stream, OwnedFd)>,
     output: Output,
     started_ms: u64,
@@ -211,6 +256,9 @@ impl Shim<'_> {
             }
             if ready.listener {
                 self.take_connection();
+            }
+            if ready.kept {
+                self.hear_keeper()?;
             }
             for index in ready.pipes.into_iter().rev() {
                 let (stream, pipe) = &self.pipes[index];
@@ -252,6 +300,9 @@ impl Shim<'_> {
             (None, None) => None,
         };
         fds.extend(other.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let kept = self.kept.as_ref().filter(|_| self.status.is_none());
+        let kept_at = kept.map(|_| fds.len());
+        fds.extend(kept.map(|kept| PollFd::new(kept.as_fd(), PollFlags::POLLIN)));
         let first_pipe = fds.len();
         fds.extend(
             self.pipes
@@ -268,6 +319,7 @@ impl Shim<'_> {
             signals: is_ready(&fds[0]),
             control: other_ready && self.control.is_some(),
             listener: other_ready && self.control.is_none(),
+            kept: kept_at.is_some_and(|at| is_ready(&fds[at])),
             pipes: (first_pipe..fds.len())
                 .filter(|index| is_ready(&fds[*index]))
                 .map(|index| index - first_pipe)
@@ -281,6 +333,17 @@ impl Shim<'_> {
             self.end(Cause::Stopped(why), Duration::from_millis(self.spec.grace_ms));
         }
         self.reap();
+    }
+
+    /// Learns from the keeper how the main process ended. Without its keeper nobody knows that, and the run
+    /// is as lost as one whose shim was killed: the daemon ends what is left of it and judges.
+    fn hear_keeper(&mut self) -> anyhow::Result<()> {
+        if let Some(kept) = &mut self.kept
+            && self.status.is_none()
+        {
+            self.status = kept.ended().context("the keeper of the run's process is gone")?;
+        }
+        Ok(())
     }
 
     /// Collects dead children, ours and orphans that became ours. Returns whether any child is left.
@@ -332,7 +395,12 @@ impl Shim<'_> {
     fn kill_all(&mut self) {
         let _ = killpg(self.pid, Signal::SIGKILL);
         let own = std::process::id() as i32;
-        processes::kill_all(|| processes::descendants(own));
+        let forked = self.kept.as_ref().map(|_| self.pid.as_raw());
+        processes::kill_all(|| {
+            let mut left = processes::descendants(own);
+            left.extend(forked.map(processes::tree).unwrap_or_default());
+            left
+        });
         self.reap();
     }
 
@@ -353,9 +421,7 @@ impl Shim<'_> {
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Ok(0) | Err(_) => self.lose_control(),
         }
-        while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.received.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line);
+        while let Some(line) = take_line(&mut self.received) {
             let mut words = line.trim_end().splitn(3, ' ');
             if let (Some("stop"), Some(Ok(grace))) = (words.next(), words.next().map(str::parse)) {
                 let why = words.next().unwrap_or_default().to_owned();
@@ -369,9 +435,8 @@ impl Shim<'_> {
         self.control = None;
         self.received.clear();
         let _ = std::fs::remove_file(self.folder.control());
-        // The name of a socket may be 107 bytes long, our folder's may be longer.
-        self.listener = File::open(self.folder.path())
-            .and_then(|folder| UnixListener::bind(format!("/proc/self/fd/{}/control", folder.as_raw_fd())))
+        self.listener = files::short(&self.folder.control())
+            .and_then(|short| UnixListener::bind(short.name()))
             .ok();
     }
 
@@ -386,11 +451,19 @@ impl Shim<'_> {
     }
 }
 
+/// Takes the first whole line out of what was received.
+fn take_line(received: &mut Vec<u8>) -> Option<String> {
+    let end = received.iter().position(|byte| *byte == b'\n')?;
+    let line: Vec<u8> = received.drain(..=end).collect();
+    Some(String::from_utf8_lossy(&line[..end]).into_owned())
+}
+
 #[derive(Debug)]
 struct Ready {
     signals: bool,
     control: bool,
     listener: bool,
+    kept: bool,
     /// Indices, ascending.
     pipes: Vec<usize>,
 }

@@ -20,6 +20,8 @@ use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
 
 /// The default search path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const LANG: &str = "C.UTF-8";
+pub(super) const UNBUFFERED: &str = "1";
 /// A longer description of the cluster is passed in a file: the kernel takes at most 128 KiB
 /// for one variable.
 const LONGEST_INFO: usize = 64 * 1024;
@@ -136,12 +138,8 @@ pub(super) fn prepare(
 }
 
 /// Only root can run work as another user: an agent of another user runs all work as itself.
-fn user(own: users::User, spec: &RunSpec, default_user: &str) -> Result<users::User, Failure> {
-    let name = if spec.user.is_empty() {
-        default_user
-    } else {
-        &spec.user
-    };
+pub(super) fn user(own: users::User, spec: &RunSpec, default_user: &str) -> Result<users::User, Failure> {
+    let name = user_name(spec, default_user);
     if name.is_empty() || own.uid != 0 {
         return Ok(own);
     }
@@ -150,6 +148,15 @@ fn user(own: users::User, spec: &RunSpec, default_user: &str) -> Result<users::U
             "there is no user \"{name}\" on the machine: see the Pool's worker.user"
         ))
     })
+}
+
+/// Name of the user that the work of that run is to have; `""`: the agent's own.
+pub(in super::super) fn user_name<'a>(spec: &'a RunSpec, default_user: &'a str) -> &'a str {
+    if spec.user.is_empty() {
+        default_user
+    } else {
+        &spec.user
+    }
 }
 
 fn prepare_script(
@@ -246,24 +253,7 @@ fn environment(
     user: &users::User,
     sources: &mut Sources<'_>,
 ) -> Result<BTreeMap<String, String>, Failure> {
-    let venv = home.venv_bin();
-    let path = if venv.exists() {
-        format!("{}:{PATH}", text(&venv))
-    } else {
-        PATH.to_owned()
-    };
-    let mut environment: BTreeMap<String, String> = [
-        ("PATH", path),
-        ("HOME", text(&user.home)),
-        ("USER", user.name.clone()),
-        ("LOGNAME", user.name.clone()),
-        ("LANG", "C.UTF-8".to_owned()),
-        // Output is seen when it is written, not when a buffer is full.
-        ("PYTHONUNBUFFERED", "1".to_owned()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect();
+    let mut environment = base(home, user);
     match std::fs::read(home.environment()) {
         Ok(bytes) => {
             let bootstrap: BTreeMap<String, String> = serde_json::from_slice(&bytes)
@@ -274,10 +264,7 @@ fn environment(
         Err(error) => return Err(error.into()),
     }
     environment.extend(spec.env.clone());
-    let mut python_path = text(&home.python_path());
-    if !spec.bundle.is_empty() {
-        python_path = format!("{python_path}:{}", text(&folder.work()));
-    }
+    let python_path = python_path(home, folder, spec);
     let python_path = match environment.get("PYTHONPATH").filter(|path| !path.is_empty()) {
         Some(path) => format!("{python_path}:{path}"),
         None => python_path,
@@ -307,6 +294,38 @@ fn environment(
     Ok(environment)
 }
 
+/// The environment that a user's processes have on this machine, before anybody adds to it.
+pub(super) fn base(home: &Home, user: &users::User) -> BTreeMap<String, String> {
+    let venv = home.venv_bin();
+    let path = if venv.exists() {
+        format!("{}:{PATH}", text(&venv))
+    } else {
+        PATH.to_owned()
+    };
+    [
+        ("PATH", path),
+        ("HOME", text(&user.home)),
+        ("USER", user.name.clone()),
+        ("LOGNAME", user.name.clone()),
+        ("LANG", LANG.to_owned()),
+        // Output is seen when it is written, not when a buffer is full.
+        ("PYTHONUNBUFFERED", UNBUFFERED.to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}
+
+/// Where Python finds what the agent brings: its package, and the files of the run's bundle.
+pub(super) fn python_path(home: &Home, folder: &RunFolder, spec: &RunSpec) -> String {
+    let package = text(&home.python_path());
+    if spec.bundle.is_empty() {
+        package
+    } else {
+        format!("{package}:{}", text(&folder.work()))
+    }
+}
+
 /// Reads the function runner's outcome.
 pub(super) fn read_outcome(mut file: &File) -> Option<Outcome> {
     let mut bytes = Vec::new();
@@ -315,7 +334,7 @@ pub(super) fn read_outcome(mut file: &File) -> Option<Outcome> {
     serde_json::from_slice(&bytes).ok()
 }
 
-fn text(path: &Path) -> String {
+pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

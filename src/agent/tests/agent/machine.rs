@@ -126,6 +126,11 @@ impl Machine {
         self.start_daemon().await;
     }
 
+    /// Waits for the daemon that a supervisor starts after the last one died.
+    pub(crate) async fn reconnect(&mut self) {
+        self.agent = reach(&Home::new(self.folder.path())).await;
+    }
+
     pub(crate) async fn begin(&mut self, spec: RunSpec) -> RunState {
         self.try_begin(1, spec).await.unwrap()
     }
@@ -175,7 +180,7 @@ impl Machine {
         }
     }
 
-    async fn fact(&mut self, wanted: impl Fn(&Fact) -> bool) -> Fact {
+    pub(crate) async fn fact(&mut self, wanted: impl Fn(&Fact) -> bool) -> Fact {
         let mut facts = self
             .agent
             .watch(WatchRequest {

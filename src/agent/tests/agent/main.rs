@@ -15,3 +15,4 @@ mod results;
 mod service;
 mod starting;
 mod stopping;
+mod warm;

@@ -65,6 +65,22 @@ async fn a_large_value_is_read_in_pieces() {
 }
 
 #[tokio::test]
+async fn a_value_that_is_no_json_comes_with_a_header_that_says_what_it_is() {
+    let mut machine = Machine::start().await;
+    let finished = machine
+        .run(function("r", "def main(): return {1, 2}", "[]"))
+        .await;
+    assert_eq!(finished.ending(), Ending::Exited, "{}", finished.message);
+    let value: serde_json::Value = serde_json::from_slice(&finished.result).unwrap();
+    let header = &value["skyward.dev/value"];
+    assert_eq!(
+        (&header["codec"], &header["type"]),
+        (&"pickle".into(), &"set".into())
+    );
+    assert!(value["skyward.dev/value.data"].is_string());
+}
+
+#[tokio::test]
 async fn each_way_a_function_ends_without_a_value_has_its_name() {
     let mut machine = Machine::start().await;
     let cases = [
@@ -84,7 +100,11 @@ async fn each_way_a_function_ends_without_a_value_has_its_name() {
             Ending::BadSource,
             "missing a required argument: 'x'",
         ),
-        ("def main(): return {1}", Ending::ResultNotJson, "value is a set"),
+        (
+            "def main(): return lambda: 1",
+            Ending::ResultNotJson,
+            "value is a function",
+        ),
         (
             "def main(): return 'x' * 2000",
             Ending::ResultTooLarge,

@@ -158,7 +158,7 @@ mod tests {
             "disk": "11Gi",
             "architecture": "arm64",
             "image": { "python": "3.12" },
-            "worker": { "concurrency": 9, "devices": "Share", "user": "root" },
+            "worker": { "concurrency": 9, "devices": "Share", "preload": ["torch"], "user": "root" },
             "shmSize": "2Gi",
             "logs": { "limit": "1Mi" },
             "timeouts": { "provision": "7m" },
@@ -224,11 +224,16 @@ mod tests {
                         &inner["devices"],
                         &values["worker"]["devices"],
                     );
+                    check(
+                        &["worker", "preload"],
+                        &inner["preload"],
+                        &values["worker"]["preload"],
+                    );
                     let many = spec_with(&["worker", "concurrency"], &values["worker"]["concurrency"]);
                     assert_eq!(template_hashes(&many), base);
                     assert_eq!(
                         inner.as_object().unwrap().len(),
-                        3,
+                        4,
                         "a new field of worker: say what it does"
                     );
                 }

@@ -206,6 +206,8 @@ pub struct PoolView {
     pub env_from: Vec<EnvFrom>,
     /// User that runs are started as.
     pub user: Option<String>,
+    /// Modules that functions find imported already.
+    pub preload: Vec<String>,
     /// The object, for Events.
     pub reference: ObjectReference,
 }
@@ -235,6 +237,11 @@ impl PoolView {
             env: image.env,
             env_from: image.env_from,
             user: spec.worker.as_ref().and_then(|worker| worker.user.clone()),
+            preload: spec
+                .worker
+                .as_ref()
+                .map(|worker| worker.preload.clone())
+                .unwrap_or_default(),
             reference: pool.object_ref(&()),
         })
     }

@@ -118,6 +118,9 @@ fn facts(seen: &Observed, now: Timestamp, found: &Found, new: &mut MachineStatus
     if let Some(at) = session.reachable_at {
         new.reachable_at.get_or_insert(Time(at));
     }
+    if let Some(why) = &session.not_forked {
+        new.not_forked = cut(why, 512);
+    }
     if session.stage == Stage::Ready {
         new.ready_at.get_or_insert(Time(session.ready_at.unwrap_or(now)));
     }

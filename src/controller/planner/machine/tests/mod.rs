@@ -324,6 +324,23 @@ fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expec
 }
 
 #[test]
+fn why_functions_are_not_forked_stays_on_record_until_the_agent_tells_something_else() {
+    let mut seen = up();
+    for (told, expected) in [
+        (None, ""),
+        (Some("threads"), "threads"),
+        (None, "threads"),
+        (Some(""), ""),
+    ] {
+        seen.session.as_mut().unwrap().not_forked = told.map(str::to_owned);
+        if let Some(new) = plan(&seen, at(NOW)).status {
+            seen.machine.status = *new;
+        }
+        assert_eq!(seen.machine.status.not_forked, expected, "{told:?}");
+    }
+}
+
+#[test]
 fn a_notice_is_on_record_at_once_whoever_tells_it() {
     let told_by_provider = {
         let mut seen = up();

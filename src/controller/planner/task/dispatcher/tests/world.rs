@@ -79,6 +79,7 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
         env_from: Vec::new(),
         log_limit: 256 << 20,
         user: None,
+        preload: Vec::new(),
         reference: Default::default(),
     }
 }

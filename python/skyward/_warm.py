@@ -1,0 +1,348 @@
+"""A Python that has started already: processes of runs are forked from it. The agent starts it; it is no part of
+the package's interface.
+
+    python _warm.py CHANNEL_FD [MODULE...]
+
+It imports the modules and says `ready`. From then on the agent's keeper sends it connections of shims, each of which
+gets a process of its own: a fork that becomes a child of the keeper. The order of a run (its environment and its
+arguments) comes through that connection, which only the fork reads. So this process never holds code or a Secret of
+a Task, and it runs nothing after its imports.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
+
+OLDEST = (3, 10)
+# Bytes of an order, at most: a shim sends less.
+LONGEST = 64 * 1024 * 1024
+DESCRIPTORS = 4
+# What runs import in any case.
+RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._run")
+# Files of a driver that no fork may share.
+DEVICES = ("/dev/nvidia", "/dev/kfd")
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+# Functions of the libraries that start threads for arithmetic, by a part of the library's name. The parent has one
+# thread in each; a fork gets as many as a fresh interpreter would have.
+THREADS = (
+    ("openblas", "OPENBLAS_NUM_THREADS", ("openblas_set_num_threads", "scipy_openblas_set_num_threads")),
+    ("openblas", "OPENBLAS_NUM_THREADS", ("openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")),
+    ("libmkl_rt", "MKL_NUM_THREADS", ("MKL_Set_Num_Threads",)),
+    ("libgomp", "OMP_NUM_THREADS", ("omp_set_num_threads",)),
+    ("libomp", "OMP_NUM_THREADS", ("omp_set_num_threads",)),
+    ("libiomp", "OMP_NUM_THREADS", ("omp_set_num_threads",)),
+)
+
+
+class Unfit(Exception):
+    """Nothing can be forked from this process."""
+
+
+class Parent:
+    """The process that runs are forked from."""
+
+    def __init__(self, channel: int, modules: Sequence[str]) -> None:
+        if sys.version_info < OLDEST:
+            raise Unfit(f"it needs Python 3.10 or newer, the machine has {sys.version_info[0]}.{sys.version_info[1]}")
+        # The folder of this file, which the interpreter puts at the front.
+        del sys.path[0]
+        # What the variable named when this interpreter started; a run has a longer list.
+        self.at_start = entries(os.environ)
+        try:
+            import ctypes
+
+            self.prctl = ctypes.CDLL(None).prctl
+            self.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+        except (ImportError, OSError, AttributeError) as error:
+            raise Unfit(f"its Python cannot call the kernel: {error}") from None
+        # Another process of the same user must not look into this one, or stop it with a debugger.
+        self.tell_kernel(PR_SET_DUMPABLE, 0)
+        import socket
+
+        self.channel = socket.socket(fileno=channel)
+        self.channel.set_inheritable(False)
+        import gc
+
+        for name in (*RUNS, *modules):
+            load(name)
+        self.modules = modules
+        self.loaded = {name.split(".")[0] for name in sys.modules}
+        self.check()
+        # Once, after all imports: objects that no collection visits stay shared.
+        gc.collect()
+        gc.freeze()
+
+    def tell_kernel(self, option: int, value: int) -> None:
+        if self.prctl(option, value, 0, 0, 0) != 0:
+            raise Unfit(f"the kernel refuses prctl({option})")
+
+    def check(self) -> None:
+        """Raises where a fork would lack a thread or share a device."""
+        threads = len(os.listdir("/proc/self/task"))
+        if threads != 1:
+            raise Unfit(f"its packages start threads when they are imported ({threads} run)")
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                target = os.readlink("/proc/self/fd/" + name)
+            except OSError:
+                continue  # The descriptor of the list itself.
+            if target.startswith(DEVICES):
+                raise Unfit(f"its packages open {target} when they are imported")
+
+    def serve(self) -> socket.socket:
+        """Answers the keeper. Returns in forks only, with the connection that brings the order."""
+        import socket
+
+        self.say("ready")
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(self.channel, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            if not message:
+                os._exit(0)
+            if not descriptors:
+                continue
+            self.check()
+            try:
+                pid = fork()
+            except OSError as error:
+                pid = -1
+                self.say(f"busy {error.strerror or error}")
+            if pid == 0:
+                self.channel.close()
+                return socket.socket(fileno=descriptors[0])
+            os.close(descriptors[0])
+            if pid > 0:
+                self.say(f"forked {pid}")
+
+    def say(self, words: str) -> None:
+        self.channel.sendall(line(words))
+
+
+def fork() -> int:
+    """Forks a process that is no child of this one, but of the nearest ancestor that takes orphans: the keeper, which
+    learns its exit code from the kernel even if this process is gone by then. Answers with its number, 0 in itself."""
+    reading, writing = os.pipe()
+    between = os.fork()
+    if between == 0:
+        status = 1
+        try:
+            os.close(reading)
+            pid = os.fork()
+            if pid == 0:
+                os.close(writing)
+                return 0
+            os.write(writing, b"%d" % pid)
+            status = 0
+        except OSError as error:
+            status = error.errno or 1
+        os._exit(status)
+    os.close(writing)
+    told = os.read(reading, 32)
+    os.close(reading)
+    # Once it is gone, the other one has its new parent.
+    _, status = os.waitpid(between, 0)
+    if not told:
+        code = os.waitstatus_to_exitcode(status)
+        raise OSError(max(code, 0), os.strerror(code) if code > 0 else "the process between was killed")
+    return int(told)
+
+
+def load(name: str) -> None:
+    import importlib
+
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        raise Unfit(f"it cannot import {name}: {type(error).__name__}: {error}") from None
+
+
+def become(parent: Parent, connection: socket.socket) -> list[str]:
+    """Makes this fork the process of a run, as if the run's interpreter had just started. Returns the arguments of
+    the runner."""
+    import json
+
+    data, descriptors = receive(connection)
+    # The order is whole, so nobody else speaks here any more; what runs from here on must not speak as the shim.
+    connection.close()
+    try:
+        order: dict[str, Any] = json.loads(data)
+    except ValueError:
+        os._exit(1)  # The shim went away in the middle of it.
+    environment = order["environment"]
+    output, complaints, *results = descriptors
+    os.setsid()
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for descriptor, standard in ((output, 1), (complaints, 2)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    # Orphans of the run stay below it, where they are found and ended.
+    parent.tell_kernel(PR_SET_CHILD_SUBREAPER, 1)
+    signals()
+    os.umask(0o022)
+    os.chdir(order["directory"])
+    arguments = [*order["arguments"][1:3], *map(str, results)]
+    if not is_same(parent, environment):
+        for descriptor in results:
+            os.set_inheritable(descriptor, True)
+        program = order["arguments"][0]
+        os.execvpe(program, [program, *arguments], environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    search(parent.at_start, entries(environment))
+    refresh()
+    if parent.modules:
+        restore_threads()
+    # From here on this is a process of its user like any other, which a debugger may look into.
+    parent.tell_kernel(PR_SET_DUMPABLE, 1)
+    return arguments
+
+
+def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """The order and its descriptors: where output and complaints go, the return value, and how it ended."""
+    import array
+    import socket
+
+    size = array.array("i").itemsize
+    data, ancillary, _, _ = connection.recvmsg(65536, socket.CMSG_SPACE(DESCRIPTORS * size), socket.MSG_CMSG_CLOEXEC)
+    descriptors = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % size])
+    parts = [data]
+    while data and sum(map(len, parts)) <= LONGEST:
+        data = connection.recv(1 << 20)
+        parts.append(data)
+    if data or len(descriptors) != DESCRIPTORS:
+        # The shim is gone, or gave up: no run begins here.
+        os._exit(1)
+    return b"".join(parts), list(descriptors)
+
+
+def signals() -> None:
+    """What a preloaded package did to signals is undone."""
+    import signal
+
+    signal.set_wakeup_fd(-1)
+    ignored = {signal.SIGPIPE, getattr(signal, "SIGXFSZ", None)}
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        handler: Any = signal.SIG_IGN if number in ignored else signal.SIG_DFL
+        if number == signal.SIGINT:
+            handler = signal.default_int_handler
+        try:
+            signal.signal(number, handler)
+        except (OSError, ValueError):
+            continue  # The C library keeps a few for itself.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def is_same(parent: Parent, environment: Mapping[str, str]) -> bool:
+    """Whether a fresh interpreter would have found the same modules that were imported before the run was known."""
+    import site
+
+    for entry in [os.getcwd(), *entries(environment)[len(parent.at_start) :]]:
+        try:
+            there = os.listdir(entry)
+        except OSError:
+            continue
+        if parent.loaded.intersection(map(module, there)):
+            return False
+    # The parent leaves out what an earlier Task may have put into the home of its user.
+    if sys.prefix != sys.base_prefix:
+        return True
+    return not os.path.isdir(site.getusersitepackages())
+
+
+def module(name: str) -> str:
+    """The module that a file or folder of that name would be, or nothing."""
+    stem, dot, end = name.partition(".")
+    return stem if not dot or end.endswith(("py", "pyc", "so")) else ""
+
+
+def entries(environment: Mapping[str, str]) -> list[str]:
+    return [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def search(before: Sequence[str], now: Sequence[str]) -> None:
+    """Exchanges the part of the path that comes from the variable."""
+    for entry in before:
+        if entry in sys.path:
+            sys.path.remove(entry)
+    # The runner puts the working directory into the first place.
+    sys.path[:0] = ["", *now]
+
+
+def refresh() -> None:
+    """Gives this fork random numbers and a temporary directory of its own."""
+    import random
+    import time
+
+    time.tzset()
+    random.seed()
+    loaded: Callable[[str], Any] = sys.modules.get
+    if loaded("tempfile"):
+        loaded("tempfile").tempdir = None
+    if loaded("numpy.random"):
+        loaded("numpy.random").seed()
+    torch = loaded("torch")
+    if hasattr(torch, "seed"):
+        torch.seed()
+
+
+def restore_threads() -> None:
+    """Gives the libraries of preloaded packages as many threads as in a fresh interpreter."""
+    count = len(os.sched_getaffinity(0))
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        found = {words[5].strip() for words in (text.split(None, 5) for text in file) if len(words) == 6}
+    libraries = [path for path in found if ".so" in path]
+    for part, variable, functions in THREADS:
+        wanted = number(os.environ.get(variable)) or number(os.environ.get("OMP_NUM_THREADS")) or count
+        for path in libraries:
+            if part in os.path.basename(path).lower():
+                import ctypes
+
+                try:
+                    library = ctypes.CDLL(path)
+                except OSError:
+                    continue  # Deleted since.
+                for function in functions:
+                    if hasattr(library, function):
+                        getattr(library, function)(wanted)
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(number(os.environ.get("OMP_NUM_THREADS")) or count)
+
+
+def number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def line(words: str) -> bytes:
+    """One line of at most 300 bytes, whatever an exception says."""
+    words = "".join(letter if letter.isprintable() else " " for letter in words)
+    return words.encode("utf-8", "replace")[:300] + b"\n"
+
+
+def main() -> None:
+    channel = int(sys.argv[1])
+    try:
+        parent = Parent(channel, sys.argv[2:])
+        connection = parent.serve()
+    except Unfit as unfit:
+        os.write(channel, line(f"no {unfit}"))
+        os._exit(1)
+    arguments = become(parent, connection)
+    import skyward._run
+
+    sys.argv = arguments
+    skyward._run.main()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
