@@ -144,6 +144,7 @@ impl<'a> Record<'a> {
                 reclaim_at: None,
                 newer_epoch: None,
                 environment: skyward_core::session::EnvironmentState::default(),
+                not_forked: None,
                 waited: std::time::Duration::ZERO,
                 waits_since: None,
             }),

@@ -15,9 +15,9 @@ use std::{
 use async_trait::async_trait;
 use futures::{Stream, StreamExt as _, stream};
 use skyward_remote::protocol::{
-    Chunk, Fact, Finished, ForgetReply, ForgetRequest, HelloReply, HelloRequest, LeaseReply, LeaseRequest,
-    PutBundleReply, PutBundleRequest, ReadLogRequest, ReadResultRequest, Replayed, RunSpec, RunState,
-    StartRequest, StopRequest, WatchRequest,
+    Chunk, Fact, FetchGitReply, FetchGitRequest, Finished, ForgetReply, ForgetRequest, HelloReply,
+    HelloRequest, LeaseReply, LeaseRequest, PutBundleReply, PutBundleRequest, ReadBundleRequest,
+    ReadLogRequest, ReadResultRequest, Replayed, RunSpec, RunState, StartRequest, StopRequest, WatchRequest,
     agent_server::{Agent, AgentServer},
     fact,
     finished::Ending,
@@ -392,6 +392,7 @@ impl Agent for Service {
     type WatchStream = Streamed<Fact>;
     type ReadLogStream = Streamed<Chunk>;
     type ReadResultStream = Streamed<Chunk>;
+    type ReadBundleStream = Streamed<Chunk>;
 
     async fn hello(&self, request: Request<HelloRequest>) -> Answer<HelloReply> {
         let HelloRequest {
@@ -429,6 +430,14 @@ impl Agent for Service {
 
     /// Its Tasks have no files.
     async fn put_bundle(&self, _: Request<PutBundleRequest>) -> Answer<PutBundleReply> {
+        Err(Status::unimplemented("simulated runs have no files"))
+    }
+
+    async fn fetch_git(&self, _: Request<FetchGitRequest>) -> Answer<FetchGitReply> {
+        Err(Status::unimplemented("simulated machines fetch nothing"))
+    }
+
+    async fn read_bundle(&self, _: Request<ReadBundleRequest>) -> Answer<Self::ReadBundleStream> {
         Err(Status::unimplemented("simulated runs have no files"))
     }
 

@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(read(&said(&[nonsense])), None, "{nonsense}");
         }
         let long = "61".repeat(30_000);
-        assert_eq!(read(&said(&[&long; 5])), None);
+        assert_eq!(read(&said(&[long.as_str(); 5])), None);
     }
 
     #[tokio::test]

@@ -29,7 +29,6 @@ use super::{
     super::{
         files,
         home::{Home, RunFolder},
-        processes,
         remains::Forked,
     },
     prepare::{self, Prepared},

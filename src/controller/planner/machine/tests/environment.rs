@@ -107,7 +107,7 @@ fn a_ready_machine_is_connected_as_it_is_while_it_is_not_its_turn() {
     let mut seen = has_a();
     asks_for(&mut seen, "b", "other");
     let planned = plan(&seen, at(NOW));
-    assert_eq!((made(&planned), planned.status), (vec![None], None));
+    assert_eq!((made(&planned), &planned.status), (vec![None], &None));
 }
 
 #[rstest]
@@ -196,8 +196,8 @@ fn a_change_that_failed_leaves_the_machine_with_its_environment_and_it_takes_run
     let seen = then(&seen, &failed);
     let again = plan(&seen, at(NOW + 6));
     assert_eq!(
-        (made(&again), again.status, again.keep_log),
-        (vec![None], None, false)
+        (made(&again), &again.status, again.keep_log),
+        (vec![None], &None, false)
     );
     // A later turn counts anew.
     let mut later = seen.clone();
