@@ -412,8 +412,7 @@ class Warm(unittest.TestCase):
         self.assertEqual(end.status, 7)
 
     def test_a_fork_sends_what_it_yields(self):
-        with Keeper() as keeper:
-            end = keeper.run("def main(n):\n    yield from range(n)", 2)
+        end = self.keeper().run("def main(n):\n    yield from range(n)", 2)
         self.assertEqual((end.status, end.values), (0, "0 1 0\n1 1 1\n"), end.stderr)
         self.assertEqual(json.loads(end.result), {"skyward.dev/values": {"count": 2, "bytes": 2}})
 
