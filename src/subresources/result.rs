@@ -56,13 +56,19 @@ pub(crate) async fn open(
     })
 }
 
-/// Checks whether the Task can have a result of that rank.
-fn has_ended(name: &str, task: &Task, rank: Option<u32>) -> Result<(), Failure> {
+/// Checks whether the Task has a function.
+pub(crate) fn has_function(name: &str, task: &Task) -> Result<(), Failure> {
     if task.spec.function.is_none() {
         return Err(Failure::not_found(format!(
             "Task {name:?} ran no function, and only functions return values; how its runs ended stands in its status (kubectl skyward results {name}), what they printed in its log"
         )));
     }
+    Ok(())
+}
+
+/// Checks whether the Task can have a result of that rank.
+fn has_ended(name: &str, task: &Task, rank: Option<u32>) -> Result<(), Failure> {
+    has_function(name, task)?;
     if !phase(task).is_finished() {
         return Err(Failure::not_found(format!(
             "Task {name:?} has not ended, so it has no result yet: it is {}",
