@@ -14,7 +14,7 @@ use skyward_subresources::{
     text::{Joiner, Style},
 };
 
-use crate::complain;
+use crate::{complain, yielded::Yielded};
 
 /// Standard output, and the number of the log that has begun a line there and not ended it.
 #[derive(Clone, Default)]
@@ -67,6 +67,8 @@ pub(crate) struct Screen {
     /// Runs of it that are sent.
     runs: u32,
     joiner: Joiner,
+    /// Set where values are printed, and no output.
+    yielded: Option<Yielded>,
     /// Next offset of each rank.
     offsets: BTreeMap<u32, u64>,
     /// Something was added since the last look for an unfinished line.
@@ -84,10 +86,22 @@ impl Screen {
             attempt: 0,
             runs: 0,
             joiner: Joiner::default(),
+            yielded: None,
             offsets: BTreeMap::new(),
             unfinished: false,
             buffer: Vec::new(),
         }
+    }
+
+    /// The same for what functions yield.
+    pub(crate) fn of_values(mut self, yielded: Yielded) -> Self {
+        self.yielded = Some(yielded);
+        self
+    }
+
+    /// What functions have yielded, where values are printed.
+    pub(crate) fn yielded(&mut self) -> Option<&mut Yielded> {
+        self.yielded.as_mut()
     }
 
     pub(crate) fn waiting(&self) -> bool {
@@ -150,6 +164,9 @@ impl Screen {
                     if let Some(name) = &self.sheet.name {
                         self.joiner = std::mem::take(&mut self.joiner).named(name);
                     }
+                    if let Some(yielded) = &mut self.yielded {
+                        yielded.begin(attempt);
+                    }
                     self.attempt = attempt;
                     self.offsets.clear();
                 }
@@ -170,7 +187,10 @@ impl Screen {
                 let seen = self.offsets.entry(rank).or_default();
                 if gap.end > *seen {
                     *seen = gap.end;
-                    self.joiner.gap(rank, &gap, &mut self.buffer);
+                    match &mut self.yielded {
+                        Some(yielded) => yielded.gap(rank),
+                        None => self.joiner.gap(rank, &gap, &mut self.buffer),
+                    }
                 }
             }
             Some(Framed::Record { rank, record, .. }) => {
@@ -178,8 +198,13 @@ impl Screen {
                 let seen = self.offsets.entry(rank).or_default();
                 if record.end > *seen {
                     *seen = record.end;
-                    self.joiner.push(rank, &record, &mut self.buffer);
-                    self.unfinished = true;
+                    match &mut self.yielded {
+                        Some(yielded) => yielded.push(rank, &record, &mut self.buffer),
+                        None => {
+                            self.joiner.push(rank, &record, &mut self.buffer);
+                            self.unfinished = true;
+                        }
+                    }
                 }
             }
         }
@@ -263,6 +288,20 @@ mod tests {
         assert_eq!(at(&screen), [(1, 0, 500)]);
         let again = told(screen, &["# 1 1", "~ 1 0 10 500 limit", "1 0 508 1 o F b"]);
         assert_eq!(at(&again), [(1, 0, 508)]);
+    }
+
+    #[test]
+    fn values_go_on_after_the_last_record_and_begin_anew_with_an_attempt() {
+        let screen = Screen::new(false, None, false, sheet()).of_values(Yielded::new(true));
+        let lines = ["# 1 1", "1 0 12 1 v F 0 1 7", "1 0 24 1 v F 1 1 8"];
+        let mut screen = told(screen, &lines);
+        assert_eq!(at(&screen), [(1, 0, 24)]);
+        assert!(!screen.is_unfinished(), "half a value is never shown");
+        let mut next = told(screen, &["# 2 1", "2 0 12 1 v F 0 1 7"]);
+        assert_eq!(at(&next), [(2, 0, 12)]);
+        assert!(!next.yielded().unwrap().is_missing());
+        screen = told(next, &["~ 2 0 12 500 limit", "2 0 512 1 v F 3 1 7"]);
+        assert!(screen.yielded().unwrap().is_missing());
     }
 
     #[test]
