@@ -275,6 +275,7 @@ async fn stream(
                     Ok(Some(_)) | Err(Failure::Passing(_)) => {}
                 }
             }
+            Stream::Cut => failures = 0,
             Stream::Broken { error, progress } => {
                 failures = if progress { 1 } else { failures + 1 };
                 if !follow && failures >= TRIES {
@@ -302,6 +303,8 @@ async fn stream(
 enum Stream {
     /// In order.
     Ended,
+    /// In order, and the server says that it is not the end.
+    Cut,
     /// Otherwise; whether anything had come.
     Broken { error: anyhow::Error, progress: bool },
 }
@@ -330,6 +333,7 @@ async fn read(
         };
         // A line that is cut off by the timeout stays in `line` and is read on.
         match timeout(patience, reader.read_until(b'\n', &mut line)).await {
+            Ok(Ok(0)) if line.is_empty() && screen.takes_more() => return Ok(Stream::Cut),
             Ok(Ok(0)) if line.is_empty() => return Ok(Stream::Ended),
             Ok(Ok(_)) if line.ends_with(b"\n") => {
                 silent = Duration::ZERO;
@@ -456,6 +460,16 @@ mod tests {
         );
         let asked = asked.lock();
         asked.clone()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_the_server_cut_is_asked_for_again_and_counts_for_no_end() {
+        let asked = follow("# 1 1\n1 0 10 1 o F a\n+\n", "# 1 1\n1 0 20 2 o F b\n").await;
+        assert_eq!(
+            asked.len(),
+            3,
+            "the one that was cut, one, and one after the Task had ended"
+        );
     }
 
     #[tokio::test]

@@ -73,6 +73,8 @@ pub(crate) struct Screen {
     offsets: BTreeMap<u32, u64>,
     /// Something was added since the last look for an unfinished line.
     unfinished: bool,
+    /// The server has said that its answer is not whole.
+    has_more: bool,
     buffer: Vec<u8>,
 }
 
@@ -89,6 +91,7 @@ impl Screen {
             yielded: None,
             offsets: BTreeMap::new(),
             unfinished: false,
+            has_more: false,
             buffer: Vec::new(),
         }
     }
@@ -111,6 +114,11 @@ impl Screen {
     /// Whether something was added since the last look for an unfinished line.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.unfinished
+    }
+
+    /// Whether the answer that has ended was not whole, as the server said.
+    pub(crate) fn takes_more(&mut self) -> bool {
+        std::mem::take(&mut self.has_more)
     }
 
     /// Whether the next offset of each rank is known.
@@ -141,6 +149,10 @@ impl Screen {
     pub(crate) fn line(&mut self, line: &Bytes) -> io::Result<bool> {
         match parse_framed(line) {
             None => return Ok(false),
+            Some(Framed::More) => {
+                self.has_more = true;
+                return Ok(false);
+            }
             Some(Framed::Notice(text)) => {
                 self.joiner.break_line(&mut self.buffer);
                 self.print()?;

@@ -274,7 +274,10 @@ async fn read_values(
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
     result::has_function(&reading.name, &task)?;
     let chunks = log::open(reading, task, options.of_values(), permit).await?;
-    Ok(answer(chunks, "text/plain; charset=utf-8"))
+    Ok(answer(
+        result::records_in_part(chunks),
+        "text/plain; charset=utf-8",
+    ))
 }
 
 async fn read_progress(

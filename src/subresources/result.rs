@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     data::{Chunks, DataError, Runs, run_id},
     reading::{Reading, attempt, describe, phase, ranks},
+    records::MORE,
     status::Failure,
 };
 
@@ -168,6 +169,25 @@ fn part(chunks: Chunks, end: Instant) -> Chunks {
     .boxed()
 }
 
+/// As much of a stream of framed records as can be sent before the API server cuts the answer off. Each chunk has whole
+/// lines.
+pub(crate) fn records_in_part(chunks: Chunks) -> Chunks {
+    records_until(chunks, Instant::now() + PART)
+}
+
+fn records_until(chunks: Chunks, end: Instant) -> Chunks {
+    stream::unfold(Some(chunks), move |chunks| async move {
+        let mut chunks = chunks?;
+        if Instant::now() < end
+            && let Ok(chunk) = timeout_at(end, chunks.next()).await
+        {
+            return Some((chunk?, Some(chunks)));
+        }
+        Some((Ok(Bytes::from_static(MORE)), None))
+    })
+    .boxed()
+}
+
 /// The stream without its first bytes.
 fn from(chunks: Chunks, offset: u64) -> Chunks {
     let mut left = offset;
@@ -268,6 +288,24 @@ mod tests {
                 Ok(Bytes::from_static(chunk.as_bytes()))
             })
             .boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_with_records_says_that_there_is_more_unless_it_is_whole() {
+        let pieces = &["1 0 8 1 v F a\n", "1 0 16 1 v F b\n"];
+        let end = |millis| Instant::now() + Duration::from_millis(millis);
+        assert_eq!(
+            read(records_until(slow(pieces), end(9000))).await,
+            pieces.concat()
+        );
+        let cut = format!("{}+\n", pieces[0]);
+        assert_eq!(read(records_until(slow(pieces), end(1500))).await, cut);
+        let ready = stream::repeat_with(|| Ok(Bytes::from_static(b"1\n"))).boxed();
+        assert_eq!(
+            read(records_until(ready, end(0))).await,
+            "+\n",
+            "also one that never waits ends"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -158,7 +158,7 @@ async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller
     space.pool_ready("p").await?;
     let machine = space.ready_machines("p").await?.remove(0);
     let uid = pod(&space, &machine).await?.uid().unwrap_or_default();
-    let source = "import time\ndef main():\n    for step in range(300):\n        yield step\n        time.sleep(0.05)\n";
+    let source = "import time\ndef main():\n    for step in range(600):\n        yield step\n        time.sleep(0.05)\n";
     space
         .task("steps", "p", json!({"function": {"source": source}}))
         .await?;
@@ -166,7 +166,7 @@ async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller
     let arguments = [
         "skyward",
         "-n",
-        &space.name,
+        space.name.as_str(),
         "results",
         "-f",
         "steps",
@@ -175,7 +175,6 @@ async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller
     ];
     let follow = space.cluster.kubectl(&arguments);
     let kills = async {
-        kill_agents(&uid)?;
         let old = kill_controller(&space.cluster.client).await?;
         wait_controller_replaced(&space.cluster.client, old).await?;
         kill_agents(&uid)
@@ -183,7 +182,7 @@ async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller
     let (followed, killed) = tokio::join!(follow, kills);
     killed?;
     let followed = followed?.ok()?;
-    let expected: Vec<String> = (0..300).map(|step| step.to_string()).collect();
+    let expected: Vec<String> = (0..600).map(|step| step.to_string()).collect();
     assert_eq!(followed.lines().collect::<Vec<_>>(), expected);
     let done = space.task_ended("steps").await?.status.unwrap_or_default();
     assert_eq!(

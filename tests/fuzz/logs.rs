@@ -63,10 +63,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 /// What is encoded comes back as it was, in records of the size that is promised.
 fn written(mut input: Input<'_>) {
     let mut encoder = Encoder::new();
-    let (mut encoded, mut printed) = (Vec::new(), [const { Vec::new() }; Stream::ALL.len()]);
+    let (mut encoded, mut printed) = (Vec::new(), <[Vec<u8>; Stream::ALL.len()]>::default());
     while !input.is_empty() {
         let how = input.u8();
-        let stream = Stream::ALL[usize::from(how >> 1 & 3).min(2)];
+        let stream = Stream::ALL[usize::from((how >> 1) & 3).min(2)];
         let bytes = input.sized().repeat(1 + usize::from(how >> 4));
         printed[stream as usize].extend_from_slice(&bytes);
         encoder.push(stream, &bytes, input.u64(), &mut encoded);
@@ -156,6 +156,7 @@ fn framed(mut input: Input<'_>) {
                 records::frame_gap(&mut again, attempt, rank, &gap);
             }
             Some(Framed::Notice(text)) => records::frame_notice(&mut again, &text),
+            Some(Framed::More) => again.extend_from_slice(records::MORE),
             None => continue,
         }
         let again = bytes::Bytes::from(again);
