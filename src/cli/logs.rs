@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use crate::{
     api::{Cluster, Failure},
     complain, is_unread,
-    screen::{Paper, Screen, Sheet},
+    screen::{About, Paper, Screen, Sheet},
     target::{Target, Targets},
     values::yielded_count,
     yielded::Yielded,
@@ -316,7 +316,7 @@ async fn read(
     follow: bool,
     screen: &mut Screen,
 ) -> Result<Stream> {
-    let mut progress = false;
+    let (mut progress, mut is_cut) = (false, false);
     let mut reader = match cluster.stream("tasks", name, path).await {
         Ok(reader) => reader,
         Err(Failure::Lasting(error)) => return Err(error),
@@ -333,11 +333,15 @@ async fn read(
         };
         // A line that is cut off by the timeout stays in `line` and is read on.
         match timeout(patience, reader.read_until(b'\n', &mut line)).await {
-            Ok(Ok(0)) if line.is_empty() && screen.takes_more() => return Ok(Stream::Cut),
+            Ok(Ok(0)) if line.is_empty() && is_cut => return Ok(Stream::Cut),
             Ok(Ok(0)) if line.is_empty() => return Ok(Stream::Ended),
             Ok(Ok(_)) if line.ends_with(b"\n") => {
                 silent = Duration::ZERO;
-                progress |= screen.line(&Bytes::from(std::mem::take(&mut line)))?;
+                match screen.line(&Bytes::from(std::mem::take(&mut line)))? {
+                    About::Log => progress = true,
+                    About::TheRest => is_cut = true,
+                    About::Other => {}
+                }
             }
             // The end in the middle of a line: the rest did not arrive.
             Ok(Ok(_)) => break anyhow!("the connection ended early"),

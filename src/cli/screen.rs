@@ -53,6 +53,17 @@ impl Sheet {
     }
 }
 
+/// What a line of the stream is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// A record of the log, or a missing part of it.
+    Log,
+    /// The answer is not whole: the rest is to be asked for.
+    TheRest,
+    /// Anything else.
+    Other,
+}
+
 /// The state of the output, and how to go on.
 pub(crate) struct Screen {
     sheet: Sheet,
@@ -73,8 +84,6 @@ pub(crate) struct Screen {
     offsets: BTreeMap<u32, u64>,
     /// Something was added since the last look for an unfinished line.
     unfinished: bool,
-    /// The server has said that its answer is not whole.
-    has_more: bool,
     buffer: Vec<u8>,
 }
 
@@ -91,7 +100,6 @@ impl Screen {
             yielded: None,
             offsets: BTreeMap::new(),
             unfinished: false,
-            has_more: false,
             buffer: Vec::new(),
         }
     }
@@ -114,11 +122,6 @@ impl Screen {
     /// Whether something was added since the last look for an unfinished line.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.unfinished
-    }
-
-    /// Whether the answer that has ended was not whole, as the server said.
-    pub(crate) fn takes_more(&mut self) -> bool {
-        std::mem::take(&mut self.has_more)
     }
 
     /// Whether the next offset of each rank is known.
@@ -145,19 +148,16 @@ impl Screen {
             .collect()
     }
 
-    /// Takes one line of the stream; answers whether it was about the log.
-    pub(crate) fn line(&mut self, line: &Bytes) -> io::Result<bool> {
+    /// Takes one line of the stream.
+    pub(crate) fn line(&mut self, line: &Bytes) -> io::Result<About> {
         match parse_framed(line) {
-            None => return Ok(false),
-            Some(Framed::More) => {
-                self.has_more = true;
-                return Ok(false);
-            }
+            None => return Ok(About::Other),
+            Some(Framed::More) => return Ok(About::TheRest),
             Some(Framed::Notice(text)) => {
                 self.joiner.break_line(&mut self.buffer);
                 self.print()?;
                 complain(&text);
-                return Ok(false);
+                return Ok(About::Other);
             }
             Some(Framed::Attempt { attempt, runs }) => {
                 if attempt != self.attempt {
@@ -188,12 +188,12 @@ impl Screen {
                         self.offsets.entry(rank).or_default();
                     }
                 }
-                return Ok(false);
+                return Ok(About::Other);
             }
             Some(Framed::Position(Position { rank, offset, .. })) => {
                 let seen = self.offsets.entry(rank).or_default();
                 *seen = offset.max(*seen);
-                return Ok(false);
+                return Ok(About::Other);
             }
             Some(Framed::Gap { rank, gap, .. }) => {
                 let seen = self.offsets.entry(rank).or_default();
@@ -221,7 +221,7 @@ impl Screen {
             }
         }
         self.print()?;
-        Ok(true)
+        Ok(About::Log)
     }
 
     /// Called when nothing came for a moment.

@@ -178,12 +178,15 @@ pub(crate) fn records_in_part(chunks: Chunks) -> Chunks {
 fn records_until(chunks: Chunks, end: Instant) -> Chunks {
     stream::unfold(Some(chunks), move |chunks| async move {
         let mut chunks = chunks?;
-        if Instant::now() < end
-            && let Ok(chunk) = timeout_at(end, chunks.next()).await
-        {
-            return Some((chunk?, Some(chunks)));
+        let next = if Instant::now() < end {
+            timeout_at(end, chunks.next()).await.ok()
+        } else {
+            None
+        };
+        match next {
+            Some(chunk) => Some((chunk?, Some(chunks))),
+            None => Some((Ok(Bytes::from_static(MORE)), None)),
         }
-        Some((Ok(Bytes::from_static(MORE)), None))
     })
     .boxed()
 }
