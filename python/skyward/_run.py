@@ -1,9 +1,10 @@
 """Runs the function of one Task. The agent starts it; it is no part of the package's interface.
 
-    python _run.py CALL_FILE RESULT_FD OUTCOME_FD
+    python _run.py CALL_FILE RESULT_FD OUTCOME_FD VALUES_FD
 
-CALL_FILE says what to call. The return value goes, as JSON, to the one descriptor,
-how it went to the other. It must start on any Python 3, to say that it is too old.
+CALL_FILE says what to call. The return value goes, as JSON, to the first descriptor, how the call went to the
+second. What a generator yields goes to the third, one line for each value: its number, the bytes of its JSON, and the
+JSON. This program must start on any Python 3, to say that it is too old.
 """
 
 import os
@@ -25,12 +26,13 @@ class Refused(Exception):
 def main():
     # Python has put our own folder at the front of the path; the Task's directory belongs there.
     sys.path[0] = os.getcwd()
-    call_file, result_fd, outcome_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    call_file = sys.argv[1]
+    result_fd, outcome_fd, values_fd = map(int, sys.argv[2:5])
     # Nothing the Task starts shall inherit them.
-    for descriptor in (result_fd, outcome_fd):
+    for descriptor in (result_fd, outcome_fd, values_fd):
         os.set_inheritable(descriptor, False)
     try:
-        run(call_file, result_fd)
+        run(call_file, result_fd, values_fd)
         finish(outcome_fd, "returned", "")
         status = 0
     except Refused as refused:
@@ -48,7 +50,7 @@ def main():
     sys.exit(status)
 
 
-def run(call_file, result_fd):
+def run(call_file, result_fd, values_fd):
     import json
 
     if sys.version_info < OLDEST:
@@ -76,10 +78,14 @@ def run(call_file, result_fd):
             sys.argv = [call["module"]]
             module = imported(call["module"])
         function = entrypoint_of(module, call["entrypoint"])
+        limit = call["result_limit"]
         with around("around_task"):
             value = invoke(function, call["entrypoint"], args, kwargs)
-    limit = call["result_limit"]
-    write(encode(value, json, limit), result_fd, limit)
+            if is_generator(value):
+                data = Yields(values_fd, call["value_limit"]).drain(value, limit)
+            else:
+                data = encode(value, json, limit)
+    write(data, result_fd, limit)
 
 
 class Nothing:
@@ -208,6 +214,61 @@ def invoke(function, name, args, kwargs):
     return value
 
 
+def is_generator(value):
+    import inspect
+
+    return inspect.isgenerator(value) or inspect.isasyncgen(value)
+
+
+class Yields:
+    """Sends what a generator yields, each value before the next one is computed. A reader that is slow, such as a
+    disk, blocks the generator."""
+
+    def __init__(self, descriptor, limit):
+        import json
+
+        self.json = json
+        self.descriptor = descriptor
+        self.limit = limit
+        self.count = 0
+        self.bytes = 0
+
+    def drain(self, generator, limit):
+        """Runs the generator to its end. Returns, as JSON, how much it yielded, and what it returned."""
+        if hasattr(generator, "__anext__"):
+            import asyncio
+
+            returned = guarded(asyncio.run, self.drain_async(generator))
+        else:
+            returned = guarded(self.drain_sync, generator)
+        sent = {"count": self.count, "bytes": self.bytes}
+        data = self.json.dumps({"skyward.dev/values": sent}, separators=(",", ":")).encode("ascii")
+        if returned is None:
+            return data
+        return data[:-1] + b',"skyward.dev/returned":' + encode(returned, self.json, limit) + b"}"
+
+    def drain_sync(self, generator):
+        while True:
+            try:
+                value = next(generator)
+            except StopIteration as end:
+                return end.value
+            self.send(value)
+
+    async def drain_async(self, generator):
+        async for value in generator:
+            self.send(value)
+
+    def send(self, value):
+        what = "value %d of the generator" % self.count
+        data = encode(value, self.json, self.limit, what)
+        if len(data) > self.limit:
+            raise too_large(len(data), self.limit, what)
+        send_all(b"%d %d %s\n" % (self.count, len(data), data), self.descriptor)
+        self.count += 1
+        self.bytes += len(data)
+
+
 def booleans(kwargs):
     """What to do about arguments whose names YAML has made `true` or `false`."""
     names = [name for name in ("true", "false") if name in kwargs]
@@ -223,7 +284,7 @@ def guarded(function, *args, **kwargs):
     """Calls the Task's code; what it raises is printed without our own frames."""
     try:
         return function(*args, **kwargs)
-    except SystemExit:
+    except (SystemExit, Refused):
         raise
     except BaseException as error:
         import traceback
@@ -255,7 +316,10 @@ def strip(report, seen):
         strip(inner, seen)
 
 
-def encode(value, json, limit):
+RETURNED = "the return value"
+
+
+def encode(value, json, limit, what=RETURNED):
     """The value as JSON text in UTF-8, or a sentence on why there is none."""
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -267,15 +331,16 @@ def encode(value, json, limit):
     try:
         return _values.write(value, limit)
     except _values.TooLarge as error:
-        raise too_large(error.size, limit) from None
+        raise too_large(error.size, limit, what) from None
     except _values.Unwritable as error:
         unwritable = error
-    problem = None
     try:
         problem = find_problem(value, "value", [])
+        if problem and what != RETURNED:
+            problem = "%s: %s" % (what, problem)
     except RecursionError:
-        problem = "the return value is nested too deeply"
-    problem = problem or "the return value is not JSON: %s" % failure
+        problem = "%s is nested too deeply" % what
+    problem = problem or "%s is not JSON: %s" % (what, failure)
     raise Refused("not_json", "%s; as a whole it cannot be pickled: %s" % (problem, unwritable))
 
 
@@ -338,17 +403,21 @@ def article(word):
     return ("an " if word[:1].lower() in "aeio" else "a ") + word
 
 
-def too_large(size, limit):
+def too_large(size, limit, what=RETURNED):
     return Refused(
         "too_large",
-        "the return value is %d bytes of JSON, more than the limit of %d: write it to a volume or a bucket "
-        "and return its name" % (size, limit),
+        "%s is %d bytes of JSON, more than the limit of %d: write it to a volume or a bucket "
+        "and %s its name" % (what, size, limit, "return" if what == RETURNED else "yield"),
     )
 
 
 def write(data, descriptor, limit):
     if len(data) > limit:
         raise too_large(len(data), limit)
+    send_all(data, descriptor)
+
+
+def send_all(data, descriptor):
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

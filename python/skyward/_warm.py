@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OLDEST = (3, 10)
 # Bytes of an order, at most: a shim sends less.
 LONGEST = 64 * 1024 * 1024
-DESCRIPTORS = 4
+DESCRIPTORS = 5
 # What runs import in any case.
 RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._run")
 # Files of a driver that no fork may share.
@@ -205,7 +205,8 @@ def become(parent: Parent, connection: socket.socket) -> list[str]:
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """The order and its descriptors: where output and complaints go, the return value, and how it ended."""
+    """The order and its descriptors: where output and complaints go, the return value, how it ended, and what it
+    yields."""
     import array
     import socket
 

@@ -8,16 +8,19 @@ import tempfile
 import textwrap
 import unittest
 
+from skyward import _run
+
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skyward")
 
 
 class End:
-    def __init__(self, status, outcome, result, stderr, stdout):
+    def __init__(self, status, outcome, result, stderr, stdout, values):
         self.status = status
         self.outcome = json.loads(outcome) if outcome else None
         self.result = result
         self.stderr = stderr
         self.stdout = stdout
+        self.values = values
 
     @property
     def ending(self):
@@ -28,7 +31,7 @@ class End:
         return self.outcome and self.outcome["message"]
 
 
-def call(source, *args, entrypoint="main", limit=10**6, module=None, files=None, python_path="", **kwargs):
+def call(source, *args, entrypoint="main", limit=10**6, value_limit=10**5, module=None, files=None, python_path="", **kwargs):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "job.py")
         with open(path, "w", encoding="utf-8") as file:
@@ -43,6 +46,7 @@ def call(source, *args, entrypoint="main", limit=10**6, module=None, files=None,
                     "args": json.dumps(args),
                     "kwargs": json.dumps(kwargs),
                     "result_limit": limit,
+                    "value_limit": value_limit,
                 },
                 file,
             )
@@ -53,8 +57,8 @@ def call(source, *args, entrypoint="main", limit=10**6, module=None, files=None,
             os.makedirs(os.path.dirname(os.path.join(work, name)), exist_ok=True)
             with open(os.path.join(work, name), "w", encoding="utf-8") as file:
                 file.write(textwrap.dedent(text))
-        result, outcome = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        fds = (result.fileno(), outcome.fileno())
+        files = [tempfile.TemporaryFile() for _ in range(3)]
+        fds = [file.fileno() for file in files]
         process = subprocess.run(
             [sys.executable, os.path.join(PACKAGE, "_run.py"), call_file, *map(str, fds)],
             pass_fds=fds,
@@ -63,18 +67,13 @@ def call(source, *args, entrypoint="main", limit=10**6, module=None, files=None,
             capture_output=True,
             timeout=60,
         )
-        for file in (result, outcome):
-            file.seek(0)
-        end = End(
-            process.returncode,
-            outcome.read().decode(),
-            result.read().decode(),
-            process.stderr.decode(),
-            process.stdout.decode(),
-        )
-        result.close()
-        outcome.close()
-        return end
+        contents = []
+        for file in files:
+            with file:
+                file.seek(0)
+                contents.append(file.read().decode())
+        result, outcome, values = contents
+        return End(process.returncode, outcome, result, process.stderr.decode(), process.stdout.decode(), values)
 
 
 class Returns(unittest.TestCase):
@@ -131,6 +130,88 @@ class Returns(unittest.TestCase):
     def test_the_package_can_be_imported_and_the_runner_is_not_in_the_way(self):
         end = call("import skyward, sys, os\ndef main(): return [skyward.__name__, sys.path[0] == os.getcwd()]")
         self.assertEqual(json.loads(end.result), ["skyward", True])
+
+
+def lines(end):
+    """The values of a stream: each line has their number, their size and their JSON."""
+    found = []
+    for number, line in enumerate(end.values.splitlines()):
+        index, size, text = line.split(" ", 2)
+        assert (int(index), int(size)) == (number, len(text.encode())), line
+        found.append(json.loads(text))
+    return found
+
+
+class Yields(unittest.TestCase):
+    def test_a_generator_sends_its_values_and_returns_how_much_it_sent(self):
+        end = call("def main(n):\n    for x in range(n): yield {'step': x, 'line': 'a\\nö'}", 3)
+        self.assertEqual((end.status, end.ending), (0, "returned"), end.stderr)
+        self.assertEqual(lines(end), [{"step": x, "line": "a\nö"} for x in range(3)])
+        self.assertEqual(json.loads(end.result), {"skyward.dev/values": {"count": 3, "bytes": 75}})
+
+    def test_an_async_generator_does_so_too_and_its_loop_goes_on_between_values(self):
+        end = call(
+            """
+            import asyncio
+            async def main():
+                task = asyncio.create_task(asyncio.sleep(0.01, 7))
+                yield 1
+                yield await task
+            """
+        )
+        self.assertEqual((end.status, lines(end)), (0, [1, 7]), end.stderr)
+
+    def test_each_value_is_out_before_the_next_one_is_computed(self):
+        reading, writing = os.pipe()
+        seen = []
+
+        def main():
+            for value in (b"x", "two"):
+                yield value
+                seen.append(os.read(reading, 1000))
+
+        try:
+            _run.Yields(writing, 1000).drain(main(), 1000)
+        finally:
+            os.close(reading)
+            os.close(writing)
+        self.assertTrue(seen[0].startswith(b'0 ') and b'"codec":"pickle"' in seen[0], seen)
+        self.assertEqual(seen[1], b'1 5 "two"\n')
+
+    def test_what_a_generator_returns_is_kept_beside_what_it_sent(self):
+        end = call("def main():\n    yield 1\n    return {'a': b'x'}")
+        result = json.loads(end.result)
+        self.assertEqual(result["skyward.dev/values"], {"count": 1, "bytes": 1})
+        self.assertEqual(result["skyward.dev/returned"]["skyward.dev/value"]["codec"], "pickle")
+        self.assertEqual(json.loads(call("def main():\n    return 5\n    yield").result)["skyward.dev/returned"], 5)
+
+    def test_what_was_sent_before_a_generator_raised_stays(self):
+        end = call("def main():\n    yield 1\n    raise ValueError('no')")
+        self.assertEqual((end.ending, end.message, lines(end), end.result), ("raised", "ValueError: no", [1], ""))
+        self.assertNotIn("_run.py", end.stderr)
+
+    def test_a_value_that_is_too_large_for_a_stream_ends_it_by_name(self):
+        for value in ("'x' * 99", "b'x' * 99"):
+            end = call(f"def main():\n    yield 0\n    yield {value}", value_limit=100)
+            self.assertEqual((end.ending, lines(end)), ("too_large", [0]))
+            self.assertRegex(end.message, "^value 1 of the generator is [0-9]+ bytes of JSON, more than the limit of 100:")
+            self.assertIn("yield its name", end.message)
+
+    def test_a_value_that_can_be_written_in_no_way_ends_a_stream_by_name(self):
+        end = call("async def main():\n    yield 0\n    yield [lambda: 1]")
+        self.assertEqual((end.ending, lines(end)), ("not_json", [0]), end.stderr)
+        self.assertIn("value 1 of the generator: value[0] is a function; return JSON", end.message)
+
+    def test_a_child_of_the_function_does_not_get_the_stream(self):
+        end = call(
+            """
+            import subprocess, sys
+            def main():
+                yield subprocess.run([sys.executable, "-c", "import os; print(len(os.listdir('/proc/self/fd')))"],
+                                     capture_output=True, text=True).stdout
+            """
+        )
+        self.assertEqual(lines(end), ["4\n"], "three of its own, and that of the list")
 
 
 class Hooks(unittest.TestCase):

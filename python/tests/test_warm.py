@@ -21,7 +21,7 @@ PR_SET_CHILD_SUBREAPER = 36
 class End:
     def __init__(self, status, files):
         self.status = status
-        self.stdout, self.stderr, self.result, outcome = files
+        self.stdout, self.stderr, self.result, outcome, self.values = files
         self.outcome = json.loads(outcome) if outcome else None
 
     @property
@@ -51,7 +51,7 @@ class Run:
             file.write(textwrap.dedent(source))
         call = os.path.join(folder, "call.json")
         with open(call, "w", encoding="utf-8") as file:
-            value = {"source": path, "module": "job", "entrypoint": entrypoint, "result_limit": 10**6}
+            value = {"source": path, "module": "job", "entrypoint": entrypoint, "result_limit": 10**6, "value_limit": 10**5}
             json.dump({**value, "args": json.dumps(args), "kwargs": "{}"}, file)
         work = os.path.join(folder, "work")
         os.mkdir(work)
@@ -60,9 +60,9 @@ class Run:
         order = {
             "directory": work,
             "environment": {"PATH": os.environ["PATH"], "PYTHONPATH": python_path, **(environment or {})},
-            "arguments": [sys.executable, os.path.join(PACKAGE, "_run.py"), call, "91", "92"],
+            "arguments": [sys.executable, os.path.join(PACKAGE, "_run.py"), call, "91", "92", "93"],
         }
-        self.files = [tempfile.TemporaryFile() for _ in range(4)]
+        self.files = [tempfile.TemporaryFile() for _ in range(5)]
         descriptors = [file.fileno() for file in self.files]
         data = json.dumps(order).encode()
         sent = socket.send_fds(self.connection, [data], descriptors)
@@ -410,6 +410,11 @@ class Warm(unittest.TestCase):
         keeper.process.wait()
         end = run.order("import sys\ndef main(): sys.exit(7)").ended()
         self.assertEqual(end.status, 7)
+
+    def test_a_fork_sends_what_it_yields(self):
+        end = self.keeper().run("def main(n):\n    yield from range(n)", 2)
+        self.assertEqual((end.status, end.values), (0, "0 1 0\n1 1 1\n"), end.stderr)
+        self.assertEqual(json.loads(end.result), {"skyward.dev/values": {"count": 2, "bytes": 2}})
 
     def test_the_end_of_one_run_leaves_its_neighbours_alone(self):
         keeper = self.ready()

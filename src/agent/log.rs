@@ -4,9 +4,12 @@
 //! ```text
 //! 1763675510123 o F first line
 //! 1763675510124 e P the beginning of a long line, or of one that is not at its end yet
+//! 1763675510125 v F 0 13 {"loss": 0.5}
 //! ```
 //!
-//! A record is `<Unix milliseconds> <o|e> <F|P> <content>\n`. `F` ends a line; after `P` the
+//! A record is `<Unix milliseconds> <o|e|v> <F|P> <content>\n`. The third stream has what a function
+//! yields (see [`Stream::Values`]): it travels, is kept and is bounded as output is, and no reader
+//! of output sees it. A reader that does not know a stream leaves its records out. `F` ends a line; after `P` the
 //! line goes on in the next record of that stream. The content is the raw output without
 //! `\n`, at most [`MAX_CONTENT`] bytes; nothing is assumed about its encoding, and decoding
 //! gives back exactly the bytes that were written. Offsets are byte offsets of the encoded
@@ -18,31 +21,46 @@ use std::io::Write;
 /// Longest content of one record.
 pub const MAX_CONTENT: usize = 16 * 1024;
 
-/// One of the two streams of a process.
+/// Most bytes of the JSON of one value that a function yields. A reader holds that many.
+pub const MAX_VALUE: usize = 16 * 1024 * 1024;
+
+/// One of the streams of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
+    /// What a function yields. A line is `<number> <bytes> <JSON>`: the number of the value, from 0, and
+    /// the bytes of its JSON, at most [`MAX_VALUE`].
+    Values,
 }
 
 impl Stream {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Stdout, Self::Stderr, Self::Values];
+
+    /// Whether it is output of the process, which people read as text.
+    pub const fn is_output(self) -> bool {
+        !matches!(self, Self::Values)
+    }
+
     /// Its letter in a record.
     pub const fn letter(self) -> u8 {
         match self {
             Self::Stdout => b'o',
             Self::Stderr => b'e',
+            Self::Values => b'v',
         }
     }
 }
 
-/// Turns bytes as they are read from the two pipes into records. The encoder holds back an
+/// Turns bytes as they are read from the pipes into records. The encoder holds back an
 /// unfinished line, at most [`MAX_CONTENT`] bytes for each stream, until its end comes or
 /// [`Encoder::flush`] is called.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    held: [Vec<u8>; 2],
+    held: [Vec<u8>; Stream::ALL.len()],
 }
 
 impl Encoder {
@@ -76,7 +94,7 @@ impl Encoder {
     /// Writes unfinished lines as partial records: a reader may wait for a prompt or a progress
     /// bar, or no more output may come.
     pub fn flush(&mut self, unix_ms: u64, out: &mut Vec<u8>) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
+        for stream in Stream::ALL {
             let held = &mut self.held[stream as usize];
             if !held.is_empty() {
                 write_record(out, unix_ms, stream, b'P', held);
@@ -166,6 +184,7 @@ fn parse(line: &[u8], offset: u64) -> Option<Record<'_>> {
     let stream = match stream {
         b'o' => Stream::Stdout,
         b'e' => Stream::Stderr,
+        b'v' => Stream::Values,
         _ => return None,
     };
     let partial = match end {
@@ -182,10 +201,11 @@ fn parse(line: &[u8], offset: u64) -> Option<Record<'_>> {
     })
 }
 
-/// The output of one stream, or of both in the order of arrival, as it was written.
+/// What one stream has, or the output of both in the order of arrival, as it was written.
 pub fn decode(encoded: &[u8], only: Option<Stream>) -> Vec<u8> {
     let mut output = Vec::with_capacity(encoded.len());
-    for record in records(encoded, 0).filter(|record| only.is_none_or(|stream| record.stream == stream)) {
+    let is_wanted = |stream: Stream| only.map_or(stream.is_output(), |only| stream == only);
+    for record in records(encoded, 0).filter(|record| is_wanted(record.stream)) {
         output.extend_from_slice(record.content);
         if !record.partial {
             output.push(b'\n');
@@ -194,10 +214,10 @@ pub fn decode(encoded: &[u8], only: Option<Stream>) -> Vec<u8> {
     output
 }
 
-/// The last `limit` bytes of the output (of both streams, decoded).
+/// The last `limit` bytes of the output (decoded).
 pub fn tail(encoded: &[u8], limit: usize) -> Vec<u8> {
     let mut tail = Tail::new(limit);
-    for record in records(encoded, 0) {
+    for record in records(encoded, 0).filter(|record| record.stream.is_output()) {
         tail.push(record.content);
         if !record.partial {
             tail.push(b"\n");
@@ -268,7 +288,7 @@ mod tests {
             8 => prop::collection::vec(prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')], 0..200),
             1 => (any::<u8>(), 0_usize..50_000).prop_map(|(byte, count)| vec![byte; count]),
         ];
-        (prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr)], bytes)
+        (prop::sample::select(Stream::ALL.to_vec()), bytes)
     }
 
     proptest! {
@@ -277,7 +297,7 @@ mod tests {
         #[test]
         fn decoding_gives_back_what_was_written(pieces in prop::collection::vec(piece(), 0..12), flush_every in 0_usize..4) {
             let encoded = encode(&pieces, flush_every);
-            for stream in [Stream::Stdout, Stream::Stderr] {
+            for stream in Stream::ALL {
                 prop_assert_eq!(decode(&encoded, Some(stream)), joined(&pieces, stream));
             }
             prop_assert!(records(&encoded, 0).all(|record| record.content.len() <= MAX_CONTENT));
@@ -305,6 +325,14 @@ mod tests {
             let whole = decode(&encoded, None);
             prop_assert_eq!(tail(&encoded, limit), whole[whole.len().saturating_sub(limit)..].to_vec());
         }
+    }
+
+    #[test]
+    fn what_a_function_yields_is_no_output() {
+        let encoded = b"1 o F a\n2 v F 0 1 7\n3 e F b\n";
+        assert_eq!(decode(encoded, None), b"a\nb\n");
+        assert_eq!(tail(encoded, 100), b"a\nb\n");
+        assert_eq!(decode(encoded, Some(Stream::Values)), b"0 1 7\n");
     }
 
     #[test]

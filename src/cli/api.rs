@@ -116,7 +116,8 @@ impl Cluster {
         }
     }
 
-    /// Streams a subresource, with its query: `log` of `tasks` and `machines`, `result` and `progress` of `tasks`.
+    /// Streams a subresource, with its query: `log` of `tasks` and `machines`, `result`, `result/values` and `progress` of
+    /// `tasks`.
     pub(crate) async fn stream(
         &self,
         resource: &str,

@@ -19,8 +19,10 @@ use tokio::time::{sleep, timeout};
 use crate::{
     api::{Cluster, Failure},
     complain, is_unread,
-    screen::{Paper, Screen, Sheet},
+    screen::{About, Paper, Screen, Sheet},
     target::{Target, Targets},
+    values::yielded_count,
+    yielded::Yielded,
 };
 
 /// The server sends something at least every 15 s; silence longer than this is a dead connection.
@@ -194,11 +196,55 @@ fn last_lines(text: &str, count: Option<u64>, prefix: &str) -> String {
 
 /// Prints the log of a Task.
 async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: Sheet) -> Result<ExitCode> {
-    let (follow, tail, rank) = (options.follow, options.tail_lines, options.rank);
-    let attempt = options.attempt;
-    let mut screen = Screen::new(options.timestamps, rank, tail.is_some(), sheet);
+    let tail = options.tail_lines.is_some();
+    let mut screen = Screen::new(options.timestamps, options.rank, tail, sheet);
     // The lines have their times in any case.
     options.timestamps = false;
+    stream(cluster, name, "log", options, &mut screen).await
+}
+
+/// Prints what the function of a Task yields. A value that is missing is a failure.
+pub(crate) async fn values(
+    cluster: &Cluster,
+    name: &str,
+    options: LogOptions,
+    raw: bool,
+) -> Result<ExitCode> {
+    let sheet = Sheet {
+        paper: Paper::default(),
+        number: 0,
+        name: None,
+    };
+    let screen = Screen::new(false, options.rank, false, sheet);
+    let mut screen = screen.of_values(Yielded::new(raw));
+    let only = options.rank;
+    let code = stream(cluster, name, "result/values", options, &mut screen).await?;
+    let Some(yielded) = screen.yielded() else {
+        return Ok(code);
+    };
+    let status = cluster.task(name).await?.and_then(|task| task.status);
+    let results = status.into_iter().flat_map(|status| status.results);
+    for result in results.filter(|result| only.is_none_or(|only| only == result.rank)) {
+        if let Some(count) = result.value.as_ref().and_then(yielded_count) {
+            yielded.ends(result.attempt, result.rank, count);
+        }
+    }
+    Ok(if yielded.is_missing() {
+        ExitCode::FAILURE
+    } else {
+        code
+    })
+}
+
+/// Prints one stream of a Task's runs.
+async fn stream(
+    cluster: &Cluster,
+    name: &str,
+    subresource: &str,
+    mut options: LogOptions,
+    screen: &mut Screen,
+) -> Result<ExitCode> {
+    let (follow, tail, attempt) = (options.follow, options.tail_lines, options.attempt);
     let mut failures = 0;
     // Whether the Task had ended before the request was made. A stream that ends in order says only
     // that nothing more is known now: a leader that has just begun may not know yet what runs.
@@ -207,7 +253,8 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
         options.positions = screen.positions();
         // Lines that came while the connection was lost must not be left out.
         options.tail_lines = tail.filter(|_| !screen.knows_all());
-        match read(cluster, name, &options, &mut screen).await? {
+        let path = format!("{subresource}?{}", options.query());
+        match read(cluster, name, &path, follow, screen).await? {
             Stream::Ended if !follow || had_ended => break,
             Stream::Ended => {
                 failures = 0;
@@ -228,6 +275,7 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
                     Ok(Some(_)) | Err(Failure::Passing(_)) => {}
                 }
             }
+            Stream::Cut => failures = 0,
             Stream::Broken { error, progress } => {
                 failures = if progress { 1 } else { failures + 1 };
                 if !follow && failures >= TRIES {
@@ -236,7 +284,7 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
                 }
                 if failures == TRIES {
                     complain(&format!(
-                        "the log of Task {name:?} cannot be read at the moment, trying again: {error:#}"
+                        "the {subresource} of Task {name:?} cannot be read at the moment, trying again: {error:#}"
                     ));
                 }
             }
@@ -255,14 +303,21 @@ async fn task(cluster: &Cluster, name: &str, mut options: LogOptions, sheet: She
 enum Stream {
     /// In order.
     Ended,
+    /// In order, and the server says that it is not the end.
+    Cut,
     /// Otherwise; whether anything had come.
     Broken { error: anyhow::Error, progress: bool },
 }
 
-async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut Screen) -> Result<Stream> {
-    let mut progress = false;
-    let query = options.query();
-    let mut reader = match cluster.stream("tasks", name, &format!("log?{query}")).await {
+async fn read(
+    cluster: &Cluster,
+    name: &str,
+    path: &str,
+    follow: bool,
+    screen: &mut Screen,
+) -> Result<Stream> {
+    let (mut progress, mut is_cut) = (false, false);
+    let mut reader = match cluster.stream("tasks", name, path).await {
         Ok(reader) => reader,
         Err(Failure::Lasting(error)) => return Err(error),
         Err(Failure::Passing(error)) => return Ok(Stream::Broken { error, progress }),
@@ -278,10 +333,15 @@ async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut 
         };
         // A line that is cut off by the timeout stays in `line` and is read on.
         match timeout(patience, reader.read_until(b'\n', &mut line)).await {
+            Ok(Ok(0)) if line.is_empty() && is_cut => return Ok(Stream::Cut),
             Ok(Ok(0)) if line.is_empty() => return Ok(Stream::Ended),
             Ok(Ok(_)) if line.ends_with(b"\n") => {
                 silent = Duration::ZERO;
-                progress |= screen.line(&Bytes::from(std::mem::take(&mut line)))?;
+                match screen.line(&Bytes::from(std::mem::take(&mut line)))? {
+                    About::Log => progress = true,
+                    About::TheRest => is_cut = true,
+                    About::Other => {}
+                }
             }
             // The end in the middle of a line: the rest did not arrive.
             Ok(Ok(_)) => break anyhow!("the connection ended early"),
@@ -292,7 +352,7 @@ async fn read(cluster: &Cluster, name: &str, options: &LogOptions, screen: &mut 
                     break anyhow!("the server is silent");
                 }
                 screen.idle()?;
-                if screen.waiting() && options.follow {
+                if screen.waiting() && follow {
                     say_what_it_waits_for(cluster, name, &mut waits_for).await;
                 }
             }
@@ -404,6 +464,16 @@ mod tests {
         );
         let asked = asked.lock();
         asked.clone()
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_the_server_cut_is_asked_for_again_and_counts_for_no_end() {
+        let asked = follow("# 1 1\n1 0 10 1 o F a\n+\n", "# 1 1\n1 0 20 2 o F b\n").await;
+        assert_eq!(
+            asked.len(),
+            3,
+            "the one that was cut, one, and one after the Task had ended"
+        );
     }
 
     #[tokio::test]

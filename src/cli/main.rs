@@ -14,6 +14,7 @@ mod table;
 mod target;
 mod upload;
 mod values;
+mod yielded;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
@@ -88,6 +89,11 @@ Examples:
     ///
     /// Several Tasks are printed each under its name, with -o json as one object by their names. A
     /// Task that could not be read is named on standard error; the exit code is 1 then.
+    ///
+    /// What a generator yields is printed with --follow or -o jsonl, one value in a line: with --follow as it comes, until
+    /// the Task has ended, through restarts of the Task, of the controller and of the connection, and no value is lost
+    /// or printed twice; the exit code is 1 when the Task failed, or values are missing because there were more than the
+    /// Pool's logs.limit takes.
     #[command(after_help = "\
 Examples:
   kubectl skyward results train                  a table, values shortened
@@ -95,7 +101,10 @@ Examples:
   kubectl skyward results train -o raw           the value itself; for several ranks an array
   kubectl skyward results train --rank 3 -o raw > value.json
   kubectl skyward results prepare train          a table for each
-  kubectl skyward results -l sweep=lr -o json    an object of arrays, by name")]
+  kubectl skyward results -l sweep=lr -o json    an object of arrays, by name
+  kubectl skyward results -f train               each value that it yields, as it comes
+  kubectl skyward results -f train --rank 0 -o raw
+  kubectl skyward results train -o jsonl         what it has yielded so far")]
     Results(results::Arguments),
     /// Prints how far running Tasks are, as their programs say it.
     ///
@@ -208,6 +217,8 @@ mod tests {
             "logs a b c --max-log-requests 9",
             "results a b -o json",
             "results -l app=train -n team",
+            "results -f a --rank 3 -o raw",
+            "results a -o jsonl --attempt 2",
             "results a --as lea --as-group research --as-group ops",
             "progress a b --follow",
             "progress -l sweep=lr --ranks",
@@ -227,6 +238,7 @@ mod tests {
             ("logs train -l app=train", "cannot be used with"),
             ("logs pod/x", "machine/NAME"),
             ("logs a --max-log-requests x", "invalid value"),
+            ("results -f a --save x", "cannot be used with"),
             ("upload", "FOLDER"),
             ("upload . -o json", "invalid value"),
         ] {

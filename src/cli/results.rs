@@ -14,12 +14,13 @@ use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
 use serde_json::{Value, value::RawValue};
 use skyward_api::{Task, TaskStatus};
+use skyward_subresources::options::{Format, LogOptions};
 use tokio::time::sleep;
 
 use crate::{
     api::{Cluster, Failure},
     complain,
-    logs::worst,
+    logs::{values as values_of, worst},
     rows::{HEADINGS, Row, SMALL, Shown, rows},
     table,
     target::{Target, Targets},
@@ -39,12 +40,18 @@ pub(crate) struct Arguments {
     /// Only this rank.
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
+    /// Prints each value that the function yields as it comes, until the Task has ended. For one Task.
+    #[arg(short, long)]
+    follow: bool,
+    /// What this attempt yielded, from 1. Default: the current or last one, and with --follow those after it.
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
     /// How it is printed.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// Writes the return value into a file: the bytes of a NumPy array (.npy), an Arrow stream, a tensor of PyTorch or a
     /// pickle, else JSON. For one Task and one rank. Load a pickle only of a Task that you trust: it is a program.
-    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "follow"])]
     save: Option<PathBuf>,
 }
 
@@ -54,7 +61,10 @@ enum Output {
     Table,
     /// An array with all that is known of each run; of several Tasks an object of such arrays.
     Json,
-    /// The function's return value as JSON; of several ranks an array of {rank, value}. For one Task.
+    /// What the function yields: an object {attempt, rank, index, value} for each value, one in a line. For one Task.
+    Jsonl,
+    /// The function's return value as JSON; of several ranks an array of {rank, value}; with -f each value that it yields,
+    /// one in a line. For one Task.
     Raw,
 }
 
@@ -62,6 +72,16 @@ enum Output {
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
     let (targets, rank, output) = (arguments.targets, arguments.rank, arguments.output);
     let save = arguments.save;
+    if arguments.follow || output == Output::Jsonl || arguments.attempt.is_some() {
+        let options = LogOptions {
+            follow: arguments.follow,
+            rank,
+            attempt: arguments.attempt,
+            format: Format::Records,
+            ..LogOptions::default()
+        };
+        return yielded(cluster, targets, options, output).await;
+    }
     let is_one = targets.is_one();
     let names = tasks(targets.find(cluster).await?)?;
     if let (true, [name]) = (is_one, names.as_slice()) {
@@ -83,6 +103,34 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
         ));
     }
     several(cluster, &names, rank, output).await
+}
+
+/// Prints what the function of one Task yields.
+async fn yielded(
+    cluster: &Cluster,
+    targets: Targets,
+    options: LogOptions,
+    output: Output,
+) -> Result<ExitCode> {
+    let raw = match output {
+        Output::Json => {
+            return Err(anyhow!(
+                "-o json prints an array when all is there; values as they come are printed with -o jsonl"
+            ));
+        }
+        // Without -f this is the return value.
+        Output::Table | Output::Raw if !options.follow => {
+            return Err(anyhow!(
+                "--attempt is for values that a function yields: add -f, or -o jsonl for those that are there now"
+            ));
+        }
+        Output::Raw => true,
+        Output::Table | Output::Jsonl => false,
+    };
+    match tasks(targets.find(cluster).await?)?.as_slice() {
+        [name] => values_of(cluster, name, options, raw).await,
+        _ => Err(anyhow!("what a function yields is printed of one Task: name it")),
+    }
 }
 
 /// Prints the results of several Tasks; one that cannot be read does not stop the others.
@@ -189,7 +237,7 @@ async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output
     let mut rows = rows(&status, rank);
     if task.spec.function.is_some() && phase.is_finished() {
         match output {
-            Output::Table | Output::Raw => fill_small(cluster, name, &mut rows).await?,
+            Output::Table | Output::Raw | Output::Jsonl => fill_small(cluster, name, &mut rows).await?,
             Output::Json if is_incomplete(&status, rank) => {
                 let several = rank.is_none() && is_array(&status);
                 for (rank, value) in fetch(cluster, name, rank, several, &rows).await? {

@@ -14,7 +14,7 @@ use skyward_subresources::{
     text::{Joiner, Style},
 };
 
-use crate::complain;
+use crate::{complain, yielded::Yielded};
 
 /// Standard output, and the number of the log that has begun a line there and not ended it.
 #[derive(Clone, Default)]
@@ -53,6 +53,17 @@ impl Sheet {
     }
 }
 
+/// What a line of the stream is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// A record of the log, or a missing part of it.
+    Log,
+    /// The answer is not whole: the rest is to be asked for.
+    TheRest,
+    /// Anything else.
+    Other,
+}
+
 /// The state of the output, and how to go on.
 pub(crate) struct Screen {
     sheet: Sheet,
@@ -67,6 +78,8 @@ pub(crate) struct Screen {
     /// Runs of it that are sent.
     runs: u32,
     joiner: Joiner,
+    /// Set where values are printed, and no output.
+    yielded: Option<Yielded>,
     /// Next offset of each rank.
     offsets: BTreeMap<u32, u64>,
     /// Something was added since the last look for an unfinished line.
@@ -84,10 +97,22 @@ impl Screen {
             attempt: 0,
             runs: 0,
             joiner: Joiner::default(),
+            yielded: None,
             offsets: BTreeMap::new(),
             unfinished: false,
             buffer: Vec::new(),
         }
+    }
+
+    /// The same for what functions yield.
+    pub(crate) fn of_values(mut self, yielded: Yielded) -> Self {
+        self.yielded = Some(yielded);
+        self
+    }
+
+    /// What functions have yielded, where values are printed.
+    pub(crate) fn yielded(&mut self) -> Option<&mut Yielded> {
+        self.yielded.as_mut()
     }
 
     pub(crate) fn waiting(&self) -> bool {
@@ -123,15 +148,16 @@ impl Screen {
             .collect()
     }
 
-    /// Takes one line of the stream; answers whether it was about the log.
-    pub(crate) fn line(&mut self, line: &Bytes) -> io::Result<bool> {
+    /// Takes one line of the stream.
+    pub(crate) fn line(&mut self, line: &Bytes) -> io::Result<About> {
         match parse_framed(line) {
-            None => return Ok(false),
+            None => return Ok(About::Other),
+            Some(Framed::More) => return Ok(About::TheRest),
             Some(Framed::Notice(text)) => {
                 self.joiner.break_line(&mut self.buffer);
                 self.print()?;
                 complain(&text);
-                return Ok(false);
+                return Ok(About::Other);
             }
             Some(Framed::Attempt { attempt, runs }) => {
                 if attempt != self.attempt {
@@ -150,6 +176,9 @@ impl Screen {
                     if let Some(name) = &self.sheet.name {
                         self.joiner = std::mem::take(&mut self.joiner).named(name);
                     }
+                    if let Some(yielded) = &mut self.yielded {
+                        yielded.begin(attempt);
+                    }
                     self.attempt = attempt;
                     self.offsets.clear();
                 }
@@ -159,18 +188,21 @@ impl Screen {
                         self.offsets.entry(rank).or_default();
                     }
                 }
-                return Ok(false);
+                return Ok(About::Other);
             }
             Some(Framed::Position(Position { rank, offset, .. })) => {
                 let seen = self.offsets.entry(rank).or_default();
                 *seen = offset.max(*seen);
-                return Ok(false);
+                return Ok(About::Other);
             }
             Some(Framed::Gap { rank, gap, .. }) => {
                 let seen = self.offsets.entry(rank).or_default();
                 if gap.end > *seen {
                     *seen = gap.end;
-                    self.joiner.gap(rank, &gap, &mut self.buffer);
+                    match &mut self.yielded {
+                        Some(yielded) => yielded.gap(rank),
+                        None => self.joiner.gap(rank, &gap, &mut self.buffer),
+                    }
                 }
             }
             Some(Framed::Record { rank, record, .. }) => {
@@ -178,13 +210,18 @@ impl Screen {
                 let seen = self.offsets.entry(rank).or_default();
                 if record.end > *seen {
                     *seen = record.end;
-                    self.joiner.push(rank, &record, &mut self.buffer);
-                    self.unfinished = true;
+                    match &mut self.yielded {
+                        Some(yielded) => yielded.push(rank, &record, &mut self.buffer),
+                        None => {
+                            self.joiner.push(rank, &record, &mut self.buffer);
+                            self.unfinished = true;
+                        }
+                    }
                 }
             }
         }
         self.print()?;
-        Ok(true)
+        Ok(About::Log)
     }
 
     /// Called when nothing came for a moment.
@@ -263,6 +300,20 @@ mod tests {
         assert_eq!(at(&screen), [(1, 0, 500)]);
         let again = told(screen, &["# 1 1", "~ 1 0 10 500 limit", "1 0 508 1 o F b"]);
         assert_eq!(at(&again), [(1, 0, 508)]);
+    }
+
+    #[test]
+    fn values_go_on_after_the_last_record_and_begin_anew_with_an_attempt() {
+        let screen = Screen::new(false, None, false, sheet()).of_values(Yielded::new(true));
+        let lines = ["# 1 1", "1 0 12 1 v F 0 1 7", "1 0 24 1 v F 1 1 8"];
+        let mut screen = told(screen, &lines);
+        assert_eq!(at(&screen), [(1, 0, 24)]);
+        assert!(!screen.is_unfinished(), "half a value is never shown");
+        let mut next = told(screen, &["# 2 1", "2 0 12 1 v F 0 1 7"]);
+        assert_eq!(at(&next), [(2, 0, 12)]);
+        assert!(!next.yielded().unwrap().is_missing());
+        screen = told(next, &["~ 2 0 12 500 limit", "2 0 512 1 v F 3 1 7"]);
+        assert!(screen.yielded().unwrap().is_missing());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Return values that are no JSON: an object with a header and the bytes in Base64, as the function runner writes it
 //! (`python/skyward/_values.py`). Here the header is shown and the bytes are written to a file. Nothing here reads what
-//! the bytes say: a pickle is a program, and who wrote it is known to the person who loads it.
+//! the bytes say: a pickle is a program, and who wrote it is known to the person who loads it. The return value of a
+//! generator is an object of ours, too: how much it has yielded.
 
 use std::io::{self, Write};
 
@@ -11,6 +12,8 @@ use serde_json::Value;
 const MARK: &[u8] = br#"{"skyward.dev/value":"#;
 /// What stands between the header and the bytes.
 const DATA: &[u8] = br#","skyward.dev/value.data":""#;
+/// What the return value of a generator begins with.
+const YIELDED: &[u8] = br#"{"skyward.dev/values":"#;
 /// A longer beginning has no header of ours.
 pub(crate) const HEAD: usize = 16 * 1024;
 /// Letters of a name that are shown.
@@ -18,7 +21,12 @@ const NAME: usize = 128;
 
 /// The header, and what stands behind it; `None` for a value that is JSON, or while the text is too short.
 fn header(text: &[u8]) -> Option<(Value, &[u8])> {
-    let rest = text.strip_prefix(MARK)?;
+    behind(MARK, text)
+}
+
+/// The object behind that beginning, and what stands behind the object.
+fn behind<'text>(mark: &[u8], text: &'text [u8]) -> Option<(Value, &'text [u8])> {
+    let rest = text.strip_prefix(mark)?;
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<Value>();
     let header = values.next()?.ok().filter(Value::is_object)?;
     Some((header, &rest[values.byte_offset()..]))
@@ -26,6 +34,11 @@ fn header(text: &[u8]) -> Option<(Value, &[u8])> {
 
 /// The type and size of a value that is no JSON, from the beginning of its text.
 pub(crate) fn described(text: &[u8]) -> Option<String> {
+    if let Some((yielded, _)) = behind(YIELDED, text) {
+        let number = |field: &str| yielded[field].as_u64().unwrap_or_default();
+        let (count, bytes) = (number("count"), number("bytes"));
+        return Some(format!("{count} values yielded ({bytes} bytes)"));
+    }
     let (header, _) = header(text)?;
     let name = |field: &str| -> String {
         let text = header[field].as_str().unwrap_or("?");
@@ -36,6 +49,11 @@ pub(crate) fn described(text: &[u8]) -> Option<String> {
     };
     let bytes = header["bytes"].as_u64().unwrap_or_default();
     Some(format!("{} ({}, {bytes} bytes)", name("type"), name("codec")))
+}
+
+/// How many values a generator has yielded, from its return value.
+pub(crate) fn yielded_count(value: &Value) -> Option<u64> {
+    value["skyward.dev/values"]["count"].as_u64()
 }
 
 /// Writes the bytes of a value as its text comes in: those behind the header, or the JSON itself.
@@ -206,6 +224,20 @@ mod tests {
             for piece in [1, 7, 1000] {
                 written(&ARRAY.replace(from, to), piece).unwrap_err();
             }
+        }
+    }
+
+    #[test]
+    fn the_value_of_a_generator_says_how_much_it_has_yielded() {
+        let text = r#"{"skyward.dev/values":{"bytes":57,"count":3},"skyward.dev/returned":1}"#;
+        assert_eq!(described(text.as_bytes()).unwrap(), "3 values yielded (57 bytes)");
+        assert_eq!(yielded_count(&serde_json::from_str(text).unwrap()), Some(3));
+        for other in ["1", "{}", r#"{"skyward.dev/values":3}"#, "[3]"] {
+            assert_eq!(
+                yielded_count(&serde_json::from_str(other).unwrap()),
+                None,
+                "{other}"
+            );
         }
     }
 

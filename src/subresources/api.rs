@@ -91,6 +91,8 @@ pub fn router(parts: Parts) -> Router {
         )
         .route(&resource("tasks", "log"), get(read_log))
         .route(&resource("tasks", "result"), get(read_result))
+        // The right to read results is the right to read these.
+        .route(&resource("tasks", "result/values"), get(read_values))
         .route(&resource("tasks", "progress"), get(read_progress))
         .route(&resource("machines", "log"), get(read_machine_log))
         .route(
@@ -259,6 +261,23 @@ async fn read_result(
     let offset = number(&query, "offset")?;
     let chunks = result::open(reading, task, rank, offset).await?;
     Ok(answer(with_permit(chunks, permit), "application/json"))
+}
+
+async fn read_values(
+    State(shared): State<Shared>,
+    axum::Extension(user): axum::Extension<Arc<User>>,
+    Path((namespace, name)): Route,
+    query: Result<Pairs, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Failure> {
+    let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
+    let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
+    let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
+    result::has_function(&reading.name, &task)?;
+    let chunks = log::open(reading, task, options.of_values(), permit).await?;
+    Ok(answer(
+        result::records_in_part(chunks),
+        "text/plain; charset=utf-8",
+    ))
 }
 
 async fn read_progress(

@@ -9,7 +9,7 @@
 //!
 //! Begin reading at [`api`] (the routes), then `log.rs` (how no line is lost). Code that the
 //! controller and the plugin share is here, too: [`data`] (the contract between the processes),
-//! [`serve`], [`connections`], [`tls`], [`records`], [`text`] and [`options`].
+//! [`serve`], [`connections`], [`tls`], [`records`], [`text`], [`values`] and [`options`].
 
 pub mod api;
 pub mod authorize;
@@ -34,6 +34,7 @@ mod tests;
 pub mod text;
 pub mod tls;
 pub mod uploads;
+pub mod values;
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! `…/tasks/NAME/log`: the logs of a Task's runs as one stream.
+//! `…/tasks/NAME/log`: the logs of a Task's runs as one stream; `…/tasks/NAME/result/values`: what its
+//! function yields, which is another stream of the same logs.
 //!
 //! Each run has a reader that asks the leader and, after a loss of connection, asks again
 //! at the offset after the last whole record; so a restart of the controller neither loses
@@ -564,6 +565,13 @@ impl Reader {
                 progress.gap = None;
                 continue;
             }
+            if !self.options.wants(record.stream) {
+                // A client that goes on there must neither count lines anew nor miss a gap.
+                if progress.skip == 0 && progress.gap.is_none() {
+                    left_out = Some(record.end);
+                }
+                continue;
+            }
             if progress.skip > 0 && (!progress.overtaken || record.end <= progress.counted) {
                 progress.skip -= u64::from(record.complete);
                 progress.gap = None;
@@ -642,6 +650,9 @@ impl Reader {
                 let Item::Record(record) = item else { continue };
                 if is_before(&record, self.options.since) {
                     counted.reaches_since = true;
+                    continue;
+                }
+                if !self.options.wants(record.stream) {
                     continue;
                 }
                 counted.lines += u64::from(record.complete);

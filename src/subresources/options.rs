@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use skyward_agent::log::Stream;
 
 /// How the log is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Position {
     }
 }
 
-/// The query of a log request.
+/// The query of a request for a log, or for what functions yield.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
     /// Go on until the Task has ended.
@@ -62,6 +63,8 @@ pub struct LogOptions {
     pub format: Format,
     /// Where to go on, for each rank that the client has read something of.
     pub positions: Vec<Position>,
+    /// What functions yield, and no output. The path of the request says it, and not its query.
+    pub values: bool,
 }
 
 impl LogOptions {
@@ -105,6 +108,21 @@ impl LogOptions {
             }
         }
         Ok(options)
+    }
+
+    /// The same for what functions yield: always records, since no server holds a whole value.
+    #[must_use]
+    pub(crate) fn of_values(self) -> Self {
+        Self {
+            values: true,
+            format: Format::Records,
+            ..self
+        }
+    }
+
+    /// Whether records of that stream are sent.
+    pub(crate) const fn wants(&self, stream: Stream) -> bool {
+        stream.is_output() != self.values
     }
 
     /// The query string, without the question mark.
@@ -198,6 +216,7 @@ mod tests {
                 rank: 3,
                 offset: 1 << 40,
             }],
+            values: false,
         };
         let query = options.query();
         let pairs: Vec<(&str, &str)> = query

@@ -315,7 +315,12 @@ pub enum Framed {
     },
     /// Something the server says about the log, for standard error.
     Notice(String),
+    /// The answer ends here although there may be more: the client asks for the rest.
+    More,
 }
+
+/// The line of [`Framed::More`].
+pub const MORE: &[u8] = b"+\n";
 
 /// Writes a record as [`Framed`] reads it.
 pub fn frame(out: &mut Vec<u8>, attempt: u32, rank: u32, record: &Record) {
@@ -353,6 +358,9 @@ pub fn parse_framed(line: &Bytes) -> Option<Framed> {
         return Some(Framed::Notice(
             String::from_utf8_lossy(text).trim_end().to_owned(),
         ));
+    }
+    if line == MORE {
+        return Some(Framed::More);
     }
     if let Some(text) = line.strip_prefix(b"# ") {
         let (attempt, runs) = std::str::from_utf8(text).ok()?.trim_end().split_once(' ')?;
@@ -605,6 +613,7 @@ mod tests {
             parse_framed(&lines.next().unwrap()),
             Some(Framed::Notice("two lines".into()))
         );
+        assert_eq!(parse_framed(&Bytes::from_static(MORE)), Some(Framed::More));
         assert_eq!(parse_framed(&Bytes::new()), None);
     }
 

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     data::{Chunks, DataError, Runs, run_id},
     reading::{Reading, attempt, describe, phase, ranks},
+    records::MORE,
     status::Failure,
 };
 
@@ -56,13 +57,19 @@ pub(crate) async fn open(
     })
 }
 
-/// Checks whether the Task can have a result of that rank.
-fn has_ended(name: &str, task: &Task, rank: Option<u32>) -> Result<(), Failure> {
+/// Checks whether the Task has a function.
+pub(crate) fn has_function(name: &str, task: &Task) -> Result<(), Failure> {
     if task.spec.function.is_none() {
         return Err(Failure::not_found(format!(
             "Task {name:?} ran no function, and only functions return values; how its runs ended stands in its status (kubectl skyward results {name}), what they printed in its log"
         )));
     }
+    Ok(())
+}
+
+/// Checks whether the Task can have a result of that rank.
+fn has_ended(name: &str, task: &Task, rank: Option<u32>) -> Result<(), Failure> {
+    has_function(name, task)?;
     if !phase(task).is_finished() {
         return Err(Failure::not_found(format!(
             "Task {name:?} has not ended, so it has no result yet: it is {}",
@@ -158,6 +165,28 @@ fn part(chunks: Chunks, end: Instant) -> Chunks {
         };
         let may_end = chunk.as_ref().map_or(true, |bytes| !bytes.ends_with(b"\n"));
         Some((chunk, (chunks, may_end)))
+    })
+    .boxed()
+}
+
+/// As much of a stream of framed records as can be sent before the API server cuts the answer off. Each chunk has whole
+/// lines.
+pub(crate) fn records_in_part(chunks: Chunks) -> Chunks {
+    records_until(chunks, Instant::now() + PART)
+}
+
+fn records_until(chunks: Chunks, end: Instant) -> Chunks {
+    stream::unfold(Some(chunks), move |chunks| async move {
+        let mut chunks = chunks?;
+        let next = if Instant::now() < end {
+            timeout_at(end, chunks.next()).await.ok()
+        } else {
+            None
+        };
+        match next {
+            Some(chunk) => Some((chunk?, Some(chunks))),
+            None => Some((Ok(Bytes::from_static(MORE)), None)),
+        }
     })
     .boxed()
 }
@@ -262,6 +291,24 @@ mod tests {
                 Ok(Bytes::from_static(chunk.as_bytes()))
             })
             .boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_with_records_says_that_there_is_more_unless_it_is_whole() {
+        let pieces = &["1 0 8 1 v F a\n", "1 0 16 1 v F b\n"];
+        let end = |millis| Instant::now() + Duration::from_millis(millis);
+        assert_eq!(
+            read(records_until(slow(pieces), end(9000))).await,
+            pieces.concat()
+        );
+        let cut = format!("{}+\n", pieces[0]);
+        assert_eq!(read(records_until(slow(pieces), end(1500))).await, cut);
+        let ready = stream::repeat_with(|| Ok(Bytes::from_static(b"1\n"))).boxed();
+        assert_eq!(
+            read(records_until(ready, end(0))).await,
+            "+\n",
+            "also one that never waits ends"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,6 +47,7 @@ mod machines;
 mod parts;
 mod progress;
 mod uploads;
+mod values;
 
 use authority::Authority;
 

@@ -104,6 +104,26 @@ def main(i):
     space.finish().await
 }
 
+/// Kills agent and supervisor of a machine; the shims of its runs stay.
+fn kill_agents(pod: &str) -> Result {
+    let agents: Vec<u32> = pids_in_pod(pod, "skyward-agent")
+        .into_iter()
+        .filter(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            !command.contains(" shim") && !command.contains(" exec") && !command.contains(" bridge")
+        })
+        .collect();
+    assert!(!agents.is_empty(), "the agent must be found on the machine");
+    for pid in agents {
+        // Supervisor and daemon: either may be gone before we come to it.
+        let _ = std::process::Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status()?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
     let space = story("kill-agent").await?;
@@ -119,21 +139,7 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
         )
         .await?;
     space.task_phase("long", TaskPhase::Running).await?;
-    let agents: Vec<u32> = pids_in_pod(&uid, "skyward-agent")
-        .into_iter()
-        .filter(|pid| {
-            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            !command.contains(" shim") && !command.contains(" exec") && !command.contains(" bridge")
-        })
-        .collect();
-    assert!(!agents.is_empty(), "the agent must be found on the machine");
-    for pid in agents {
-        // Supervisor and daemon: either may be gone before we come to it.
-        let _ = std::process::Command::new("kill")
-            .args(["-9", &pid.to_string()])
-            .status()?;
-    }
+    kill_agents(&uid)?;
     let done = space.task_ended("long").await?.status.unwrap_or_default();
     assert_eq!(
         (done.results[0].exit_code, done.attempt),
@@ -141,6 +147,49 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
         "{done:#?}"
     );
     assert!(done.results[0].log_tail.contains("end"), "{done:#?}");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller_are_killed() -> Result {
+    let space = story("kill-yields").await?;
+    let _turn = KILLING.write().await;
+    space.pool("p", 1, json!({})).await?;
+    space.pool_ready("p").await?;
+    let machine = space.ready_machines("p").await?.remove(0);
+    let uid = pod(&space, &machine).await?.uid().unwrap_or_default();
+    let source = "import time\ndef main():\n    for step in range(600):\n        yield step\n        time.sleep(0.05)\n";
+    space
+        .task("steps", "p", json!({"function": {"source": source}}))
+        .await?;
+    space.task_phase("steps", TaskPhase::Running).await?;
+    let arguments = [
+        "skyward",
+        "-n",
+        space.name.as_str(),
+        "results",
+        "-f",
+        "steps",
+        "-o",
+        "raw",
+    ];
+    let follow = space.cluster.kubectl(&arguments);
+    let kills = async {
+        let old = kill_controller(&space.cluster.client).await?;
+        wait_controller_replaced(&space.cluster.client, old).await?;
+        kill_agents(&uid)
+    };
+    let (followed, killed) = tokio::join!(follow, kills);
+    killed?;
+    let followed = followed?.ok()?;
+    let expected: Vec<String> = (0..600).map(|step| step.to_string()).collect();
+    assert_eq!(followed.lines().collect::<Vec<_>>(), expected);
+    let done = space.task_ended("steps").await?.status.unwrap_or_default();
+    assert_eq!(
+        (done.phase, done.attempt),
+        (Some(TaskPhase::Succeeded), 1),
+        "{done:#?}"
+    );
     space.finish().await
 }
 

@@ -1,9 +1,10 @@
-//! Return values that are large, and how long logs and results are kept.
+//! Return values that are large or come one after the other, and how long logs and results are kept.
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase};
 use skyward_testkit::{PATIENCE, Result, Space};
 use tokio::time::{Duration, Instant};
@@ -114,5 +115,90 @@ async fn an_ended_task_whose_ttl_is_taken_back_stays() -> Result {
     let there = space.api::<Task>().get("kept").await?;
     assert_eq!(there.uid(), kept.uid());
     assert!(stored(&kept)?.exists(), "its log is kept");
+    space.finish().await
+}
+
+/// The plugin's words.
+async fn plugin(space: &Space, arguments: &[&str]) -> Result<String> {
+    let mut all = vec!["skyward", "-n", space.name.as_str()];
+    all.extend_from_slice(arguments);
+    space.cluster.kubectl(&all).await?.ok()
+}
+
+/// The values of `results -o jsonl`, in order, by their numbers.
+fn values_of_lines(lines: &str) -> Result<Vec<Value>> {
+    let mut values = Vec::new();
+    for (number, line) in lines.lines().enumerate() {
+        let value: Value = serde_json::from_str(line)?;
+        ensure!(value["index"] == json!(number) && value["attempt"] == 1, "{line}");
+        values.push(value["value"].clone());
+    }
+    Ok(values)
+}
+
+#[tokio::test]
+async fn what_a_function_yields_is_read_while_it_runs_and_is_no_output() -> Result {
+    let space = story("yields").await?;
+    space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
+    space.pool_ready("p").await?;
+    let source = "
+import os, time
+def main(n):
+    print('begins')
+    for step in range(n):
+        yield {'step': step, 'bytes': b'x'} if step == 1 else step
+    while not os.path.exists('/tmp/go'):
+        time.sleep(0.1)
+    yield 'last'
+    return 'done'
+";
+    let task = json!({"function": {"source": source, "args": [3]}, "timeout": "180s"});
+    space.task("steps", "p", task).await?;
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    loop {
+        // Until the Task has started this is an error.
+        let now = plugin(&space, &["results", "steps", "-o", "jsonl"])
+            .await
+            .unwrap_or_default();
+        if values_of_lines(&now)?.len() == 3 {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "the values did not come: {now}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let running = space.api::<Task>().get("steps").await?.status.unwrap_or_default();
+    ensure!(running.phase == Some(TaskPhase::Running), "{running:#?}");
+    let go = json!({"command": ["touch", "/tmp/go"]});
+    let (followed, went) = tokio::join!(
+        plugin(&space, &["results", "-f", "steps"]),
+        space.task("go", "p", go)
+    );
+    went?;
+    let values = values_of_lines(&followed?)?;
+    ensure!(
+        values.len() == 4 && values[0] == 0 && values[3] == "last",
+        "{values:?}"
+    );
+    ensure!(
+        values[1]["skyward.dev/value"]["codec"] == "pickle",
+        "it is no JSON: {values:?}"
+    );
+    let done = space.task_ended("steps").await?.status.unwrap_or_default();
+    ensure!(done.phase == Some(TaskPhase::Succeeded), "{done:#?}");
+    ensure!(done.results[0].log_tail == "begins\n", "{done:#?}");
+    let returned = done.results[0].value.clone().unwrap_or_default();
+    ensure!(
+        returned["skyward.dev/values"]["count"] == 4 && returned["skyward.dev/returned"] == "done",
+        "{returned}"
+    );
+    let stored = plugin(&space, &["results", "steps", "-o", "jsonl"]).await?;
+    ensure!(values_of_lines(&stored)? == values, "{stored}");
+    let raw = plugin(&space, &["results", "-f", "steps", "-o", "raw"]).await?;
+    ensure!(
+        raw.lines().next() == Some("0") && raw.lines().last() == Some("\"last\""),
+        "{raw}"
+    );
+    let log = plugin(&space, &["logs", "steps"]).await?;
+    ensure!(log == "begins\n", "{log}");
     space.finish().await
 }

@@ -100,9 +100,9 @@ async fn functions_say_what_is_wrong_with_them() -> Result {
         ("entry", "def other():\n    pass\n", "BadSource", "main"),
         (
             "json",
-            "def main():\n    return (n for n in range(2))\n",
+            "def main():\n    return lambda: 1\n",
             "ResultNotJSON",
-            "generator",
+            "value is a function",
         ),
     ];
     for (name, source, reason, message) in cases {

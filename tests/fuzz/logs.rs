@@ -7,6 +7,7 @@ use skyward_subresources::{
     options::Position,
     records::{self, Decoder, Framed, Item, Mark},
     text::{Joiner, MAX_HELD, Style},
+    values::Values,
 };
 
 use crate::input::{Input, Maker};
@@ -29,7 +30,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         b"1763675510123 o F first line\n1763675510124 e P the beginning".as_slice(),
         b" of a line\n1763675510124 e F and its end\n",
         &mark.line(99, 5000, "limit"),
-        b"7 o F behind a gap\n",
+        b"7 o F behind a gap\n8 v P 0 9 [1,\n9 o F between\n9 v F 2, 3]\n",
     ]
     .concat();
     let mut framed = Vec::new();
@@ -43,6 +44,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             .sized("a line\nand a part")
             .u8(3)
             .sized("of stderr\n")
+            .u8(5)
+            .sized("0 1 7\n")
             .end([]),
         Maker::default().u8(1).u64(0).u8(3).end(&log),
         Maker::default().u8(1).u64(50).u8(2).end(&log),
@@ -60,14 +63,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 /// What is encoded comes back as it was, in records of the size that is promised.
 fn written(mut input: Input<'_>) {
     let mut encoder = Encoder::new();
-    let (mut encoded, mut printed) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut encoded, mut printed) = (Vec::new(), <[Vec<u8>; Stream::ALL.len()]>::default());
     while !input.is_empty() {
         let how = input.u8();
-        let stream = if how & 2 == 0 {
-            Stream::Stdout
-        } else {
-            Stream::Stderr
-        };
+        let stream = Stream::ALL[usize::from((how >> 1) & 3).min(2)];
         let bytes = input.sized().repeat(1 + usize::from(how >> 4));
         printed[stream as usize].extend_from_slice(&bytes);
         encoder.push(stream, &bytes, input.u64(), &mut encoded);
@@ -76,7 +75,7 @@ fn written(mut input: Input<'_>) {
         }
     }
     encoder.flush(1, &mut encoded);
-    for stream in [Stream::Stdout, Stream::Stderr] {
+    for stream in Stream::ALL {
         assert_eq!(log::decode(&encoded, Some(stream)), printed[stream as usize]);
     }
     let longest = log::records(&encoded, 0).map(|record| record.content.len()).max();
@@ -104,13 +103,21 @@ fn read(mut input: Input<'_>) {
         timestamps: start & 4 == 0,
     });
     let (mut text, mut first) = (Vec::new(), Vec::new());
+    let (mut values, mut yielded) = (Values::default(), 0);
     for item in std::iter::from_fn(|| whole.next_item()) {
         match &item {
-            Item::Record(record) => joiner.push(0, record, &mut text),
-            Item::Gap(gap) => joiner.gap(0, gap, &mut text),
+            Item::Record(record) => {
+                joiner.push(0, record, &mut text);
+                yielded += values.push(0, record).map_or(0, |value| value.json.len());
+            }
+            Item::Gap(gap) => {
+                joiner.gap(0, gap, &mut text);
+                values.gap(0);
+            }
         }
         first.push(item);
     }
+    assert!(yielded <= bytes.len());
     joiner.idle(&mut text);
     joiner.finish(&mut text);
     // A line of one byte has a prefix and a time in front of it, and a gap is told in words.
@@ -149,6 +156,7 @@ fn framed(mut input: Input<'_>) {
                 records::frame_gap(&mut again, attempt, rank, &gap);
             }
             Some(Framed::Notice(text)) => records::frame_notice(&mut again, &text),
+            Some(Framed::More) => again.extend_from_slice(records::MORE),
             None => continue,
         }
         let again = bytes::Bytes::from(again);

@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::{files, home::RunFolder};
-use crate::protocol::PIECE_BYTES;
+use crate::{log::MAX_VALUE, protocol::PIECE_BYTES};
 
 /// Bytes kept of one run, unless its spec says otherwise.
 const DEFAULT_LIMIT: u64 = 2 * 1024 * 1024 * 1024;
@@ -47,10 +47,21 @@ pub(super) struct LogWriter {
     deleted: u64,
 }
 
+/// Most bytes of a log that are kept; `limit` in bytes, 0 = the default.
+const fn limit_of(limit: u64) -> u64 {
+    if limit == 0 { DEFAULT_LIMIT } else { limit }
+}
+
+/// Most bytes of one value that a function yields: an eighth of what is kept of its log, so that no value alone
+/// pushes the others out.
+pub(super) fn value_limit(limit: u64) -> u64 {
+    (limit_of(limit) / 8).min(MAX_VALUE as u64)
+}
+
 impl LogWriter {
     /// An empty log; `limit` in bytes, 0 = the default.
     pub(super) fn create(folder: &RunFolder, limit: u64) -> io::Result<Self> {
-        let limit = if limit == 0 { DEFAULT_LIMIT } else { limit };
+        let limit = limit_of(limit);
         Ok(Self {
             folder: folder.clone(),
             file: files::create(folder.log())?,

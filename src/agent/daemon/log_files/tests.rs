@@ -253,3 +253,10 @@ fn names_that_are_no_offsets_are_passed_over() {
     }
     assert_eq!(bed.read(0), before);
 }
+
+#[test]
+fn no_value_takes_more_than_an_eighth_of_its_log() {
+    assert_eq!(value_limit(8000), 1000);
+    assert_eq!(value_limit(1 << 30), 16 << 20);
+    assert_eq!(value_limit(0), 16 << 20);
+}

@@ -169,6 +169,7 @@ fn fits(spec: &RunSpec, environment: &BTreeMap<String, String>, python_path: &st
 
 fn fork(socket: &Path, folder: &RunFolder, prepared: &Prepared, spec: &RunSpec) -> Option<(Work, Kept)> {
     let results = (prepared.result.as_ref()?, prepared.outcome.as_ref()?);
+    let values = prepared.values.as_ref()?;
     let order = serde_json::to_vec(&prepared.order()).ok()?;
     let connection = connect(socket).ok()?;
     let mut received = Vec::new();
@@ -188,6 +189,7 @@ fn fork(socket: &Path, folder: &RunFolder, prepared: &Prepared, spec: &RunSpec) 
     }
     let mut descriptors: Vec<i32> = ends.iter().map(AsRawFd::as_raw_fd).collect();
     descriptors.extend([results.0.as_raw_fd(), results.1.as_raw_fd()]);
+    descriptors.push(values.theirs.as_raw_fd());
     send(&connection, &order, &descriptors).ok()?;
     // The run has begun: nothing below may take the way of a fresh interpreter.
     let _ = connection.set_nonblocking(true);

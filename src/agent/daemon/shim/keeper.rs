@@ -136,6 +136,7 @@ fn start_parent(
         hint: "",
         result: None,
         outcome: None,
+        values: None,
     };
     let work = spawn::spawn(&prepared, spec).map_err(|failure| anyhow::anyhow!(failure.message))?;
     Ok((work.pid, ours))

@@ -163,7 +163,7 @@ fn run(
         let work = place.start(&prepared, spec)?;
         Ok((prepared, output, work))
     }();
-    let (prepared, output, (work, kept)) = match begun {
+    let (mut prepared, output, (mut work, kept)) = match begun {
         Ok(begun) => begun,
         Err(failure) => {
             observed.failure = Some(failure);
@@ -171,6 +171,11 @@ fn run(
             return Ok((observed, Some(control)));
         }
     };
+    if let Some(values) = prepared.values.take() {
+        // Without our copy of the other end the pipe is at its end when the work is.
+        drop(values.theirs);
+        work.pipes.push((Stream::Values, values.ours));
+    }
     observed.started_ms = unix_ms();
     let mut shim = Shim {
         spec,

@@ -57,7 +57,9 @@ impl Output {
 
     /// Takes bytes that were read from a pipe.
     pub(super) fn push(&mut self, stream: Stream, bytes: &[u8], unix_ms: u64) {
-        self.tail.push(bytes);
+        if stream.is_output() {
+            self.tail.push(bytes);
+        }
         if self.no_room {
             self.lost += bytes.len() as u64;
             return;
@@ -158,6 +160,16 @@ mod tests {
         assert!(ended.no_room);
         assert_eq!((ended.bytes, ended.dropped), (0, 14));
         assert_eq!(ended.tail, b"one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn what_a_function_yields_is_in_the_log_and_not_in_the_tail_of_its_output() {
+        let (_home, folder) = folder();
+        let mut output = Output::create(&folder, 0).unwrap();
+        output.push(Stream::Stdout, b"one\n", 1);
+        output.push(Stream::Values, b"0 1 7\n", 2);
+        assert_eq!(output.finish().tail, b"one\n");
+        assert_eq!(std::fs::read(folder.log()).unwrap(), b"1 o F one\n2 v F 0 1 7\n");
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, ErrorKind, Read, Seek},
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
+use nix::{fcntl::OFlag, unistd::pipe2};
+
 use super::{
-    super::{exec, files, home::Home, processes::RUN_VARIABLE, progress, users},
+    super::{exec, files, home::Home, log_files::value_limit, processes::RUN_VARIABLE, progress, users},
     RunFolder, places,
     sources::{Sources, give, make_working_directory},
     unpack::unpack,
@@ -71,6 +73,23 @@ pub(super) struct Prepared {
     pub(super) result: Option<File>,
     /// Where the function runner says how it ended.
     pub(super) outcome: Option<File>,
+    /// Where the function runner says what the function yields.
+    pub(super) values: Option<Values>,
+}
+
+/// A pipe from the function runner to the shim.
+#[derive(Debug)]
+pub(super) struct Values {
+    pub(super) ours: OwnedFd,
+    /// The end of the work. The shim drops it when the work has it.
+    pub(super) theirs: OwnedFd,
+}
+
+impl Values {
+    fn open() -> io::Result<Self> {
+        let (ours, theirs) = pipe2(OFlag::O_CLOEXEC)?;
+        Ok(Self { ours, theirs })
+    }
 }
 
 impl Prepared {
@@ -117,6 +136,7 @@ pub(super) fn prepare(
         hint: "",
         result: None,
         outcome: None,
+        values: None,
     };
     match &spec.work {
         None => {
@@ -205,10 +225,12 @@ fn prepare_function(
         "args": if function.args_json.is_empty() { "[]" } else { &function.args_json },
         "kwargs": if function.kwargs_json.is_empty() { "{}" } else { &function.kwargs_json },
         "result_limit": result_limit(spec),
+        "value_limit": value_limit(spec.log_limit),
     });
     let call_path = sources.write("call.json", call.to_string().as_bytes())?;
     let result = files::create(folder.result())?;
     let outcome = files::create(folder.outcome())?;
+    let values = Values::open()?;
     prepared.hint = python_hint();
     prepared.is_own_program = true;
     prepared.arguments = vec![
@@ -217,9 +239,11 @@ fn prepare_function(
         text(&call_path),
         result.as_raw_fd().to_string(),
         outcome.as_raw_fd().to_string(),
+        values.theirs.as_raw_fd().to_string(),
     ];
     prepared.result = Some(result);
     prepared.outcome = Some(outcome);
+    prepared.values = Some(values);
     Ok(())
 }
 

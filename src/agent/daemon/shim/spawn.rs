@@ -7,7 +7,7 @@ use std::{
     io::{self, Read, Write},
     net::Shutdown,
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Child, Command, Stdio},
@@ -51,7 +51,9 @@ impl Work {
 
 /// Starts the work.
 pub(super) fn spawn(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
-    for file in [&prepared.result, &prepared.outcome].into_iter().flatten() {
+    let files = [&prepared.result, &prepared.outcome].into_iter().flatten();
+    let values = prepared.values.as_ref().map(|values| values.theirs.as_fd());
+    for file in files.map(AsFd::as_fd).chain(values) {
         fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from)?;
     }
     let _first = ChildrenFirst::begin();

@@ -1,6 +1,9 @@
 //! Functions, their values, and the ways they fail.
 
-use skyward_agent::protocol::{ReadResultRequest, RunSpec, finished::Ending};
+use skyward_agent::{
+    log::{self, Stream},
+    protocol::{ReadResultRequest, RunSpec, finished::Ending},
+};
 
 use crate::machine::{Machine, function};
 
@@ -145,4 +148,68 @@ async fn each_way_a_function_ends_without_a_value_has_its_name() {
         );
         assert!(!finished.has_result);
     }
+}
+
+/// What a run yielded, as its log has it.
+async fn yielded(machine: &mut Machine, run_id: &str) -> String {
+    let mut chunks = machine.read_log(run_id, 0, true).await;
+    let mut encoded = Vec::new();
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        encoded.extend_from_slice(&chunk.data);
+    }
+    String::from_utf8(log::decode(&encoded, Some(Stream::Values))).unwrap()
+}
+
+#[tokio::test]
+async fn a_value_that_is_yielded_can_be_read_before_the_next_one_is_and_the_daemon_may_die_between_them() {
+    let mut machine = Machine::start().await;
+    let go = machine.home().join("go");
+    let source = format!(
+        "import os, time\ndef main():\n    yield 'one'\n    while not os.path.exists({:?}): time.sleep(0.01)\n    print('between')\n    yield {{'two': 2}}",
+        go.to_str().unwrap()
+    );
+    machine.begin(function("r", &source, "[]")).await;
+    machine.started("r").await;
+    let mut chunks = machine.read_log("r", 0, true).await;
+    let first = chunks.message().await.unwrap().unwrap();
+    assert_eq!(log::decode(&first.data, Some(Stream::Values)), b"0 5 \"one\"\n");
+    machine.kill_daemon();
+    std::fs::write(&go, "").unwrap();
+    machine.start_daemon().await;
+    let finished = machine.ended("r").await;
+    assert_eq!(finished.ending(), Ending::Exited, "{}", finished.message);
+    assert_eq!(
+        finished.result,
+        br#"{"skyward.dev/values":{"count":2,"bytes":14}}"#
+    );
+    assert_eq!(finished.log_tail, b"between\n", "values are no output");
+    assert_eq!(yielded(&mut machine, "r").await, "0 5 \"one\"\n1 9 {\"two\":2}\n");
+}
+
+#[tokio::test]
+async fn values_come_also_where_output_is_not_kept() {
+    let mut machine = Machine::start().await;
+    let spec = RunSpec {
+        stdout: "none".into(),
+        stderr: "none".into(),
+        ..function("r", "def main():\n    print('x')\n    yield 7", "[]")
+    };
+    let finished = machine.run(spec).await;
+    assert_eq!(finished.ending(), Ending::Exited, "{}", finished.message);
+    assert_eq!(yielded(&mut machine, "r").await, "0 1 7\n");
+    assert!(finished.log_tail.is_empty());
+}
+
+#[tokio::test]
+async fn a_value_that_takes_more_than_its_part_of_the_log_ends_the_run_by_name() {
+    let mut machine = Machine::start().await;
+    let spec = RunSpec {
+        log_limit: 8000,
+        ..function("r", "def main():\n    yield 1\n    yield 'x' * 1000", "[]")
+    };
+    let finished = machine.run(spec).await;
+    assert_eq!(finished.ending(), Ending::ResultTooLarge);
+    let expected = "value 1 of the generator is 1002 bytes of JSON, more than the limit of 1000";
+    assert!(finished.message.starts_with(expected), "{}", finished.message);
+    assert_eq!(yielded(&mut machine, "r").await, "0 1 1\n");
 }
