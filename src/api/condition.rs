@@ -181,6 +181,8 @@ pub mod reason {
     pub const POOL_OFF: &str = "PoolOff";
     /// Task: the Pool never has a machine of that rank.
     pub const RANK_OUT_OF_RANGE: &str = "RankOutOfRange";
+    /// Task: it has more processes on each machine than that has places, or more ranks than a Task may have.
+    pub const TOO_MANY_PROCESSES: &str = "TooManyProcesses";
     /// Task: its source cannot be read as files.
     pub const SOURCE_REFUSED: &str = "SourceRefused";
     /// Task: the bundle that it names is not in its namespace.

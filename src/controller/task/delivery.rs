@@ -140,6 +140,7 @@ mod tests {
             slot: 0,
             accelerator: None,
             peers: Vec::new(),
+            processes: 1,
             grace: std::time::Duration::ZERO,
             task: None,
             resolved: None,
