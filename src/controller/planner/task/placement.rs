@@ -263,7 +263,11 @@ mod tests {
             .flat_map(|_| slots(planner.place(Placement::One)))
             .collect();
         assert_eq!(taken, [1, 2, 1, 2, 0, 1]);
-        let mut idle = Planner::new(rooms(&[4, 4, 4]), of(3, 3), Some(SlotAttempt { slot: 1, attempt: 1 }));
+        let mut idle = Planner::new(
+            rooms(&[4, 4, 4]),
+            of(3, 3),
+            Some(SlotAttempt { slot: 1, attempt: 1 }),
+        );
         assert_eq!(slots(idle.place(Placement::One)), [2]);
         assert_eq!(slots(idle.place(Placement::One)), [0]);
     }
@@ -320,11 +324,17 @@ mod tests {
         assert_eq!(large.place(Placement::All(2)), many);
         for mut planner in [planner, large] {
             let machines = planner.rooms.len();
-            assert_eq!(planner.place(Placement::All(1)).map(|places| places.len()), Ok(machines));
+            assert_eq!(
+                planner.place(Placement::All(1)).map(|places| places.len()),
+                Ok(machines)
+            );
             assert!(planner.rooms.iter().all(|room| room.free == 3));
         }
         let mut largest = Planner::new(rooms(&[4; 250]), of(250, 250), None);
-        assert_eq!(largest.place(Placement::All(2)).map(|places| places.len()), Ok(500));
+        assert_eq!(
+            largest.place(Placement::All(2)).map(|places| places.len()),
+            Ok(500)
+        );
     }
 
     #[test]
