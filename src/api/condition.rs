@@ -195,7 +195,7 @@ pub mod reason {
     pub const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
     /// Task: its repository has not what its source names, or more than a source may have.
     pub const SOURCE_INVALID: &str = "SourceInvalid";
-    /// Task: the agent of its machine is of an earlier version, which knows no source.
+    /// Task: the agent of its machine is of an earlier version, which lacks what the Task needs.
     pub const AGENT_OUTDATED: &str = "AgentOutdated";
     /// Task: its machines are chosen.
     pub const PLACED: &str = "Placed";

@@ -69,7 +69,7 @@ impl Chaos {
                         _ => json!("One"),
                     };
                     let mut spec = json!({ "pool": "p", "command": ["true"], "placement": placement });
-                    if spec["placement"] == "All" && self.names % 2 == 0 {
+                    if spec["placement"] == "All" && self.names.is_multiple_of(2) {
                         let places = world.pool.as_ref().map(|pool| pool.concurrency);
                         spec["processesPerMachine"] = json!(places);
                     }
