@@ -659,3 +659,27 @@ impl TaskSpec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_task_has_one_process_on_each_machine_unless_it_asks_for_more() {
+        let placement = |spec: serde_json::Value| {
+            let task: Task = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" }, "spec": spec,
+            }))
+            .unwrap();
+            assert_eq!(task.spec.mode(), "command/All");
+            task.spec.parsed_placement()
+        };
+        let plain = json!({ "pool": "p", "command": ["true"], "placement": "All" });
+        assert_eq!(placement(plain), Some(Placement::All(1)));
+        let several =
+            json!({ "pool": "p", "command": ["true"], "placement": "All", "processesPerMachine": 8 });
+        assert_eq!(placement(several), Some(Placement::All(8)));
+    }
+}

@@ -69,6 +69,10 @@ impl Deliverer<'_> {
             agent,
         } = self;
         let _turn = turns.wait(&pool.namespace, &pool.name).await;
+        // Another process of the Task may have had its turn before.
+        if agent.has_bundle(digest).await.map_err(StartError::Agent)? {
+            return Ok(());
+        }
         let uid = context.caches.namespace_uid(&pool.namespace);
         let place = Place {
             namespace: &pool.namespace,
