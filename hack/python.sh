@@ -4,11 +4,11 @@
 #
 #   hack/python.sh lint|test
 #
-# The linters and NumPy, for arrays in the tests, are installed once, from the machine's own package index.
+# The linters, and NumPy, cloudpickle and lz4 for the tests, are installed once, from the machine's own package index.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3")
+TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3" "cloudpickle>=3,<4" "lz4>=4,<5")
 OLDEST=3.10
 NEWEST=3.14
 TO=$SKYWARD_CACHE/python-tools
@@ -19,7 +19,7 @@ if [ "$(cat "$TO/complete" 2>/dev/null)" != "${TOOLS[*]}" ]; then
   virtual_environment "$TO" >&2 ||
     die "python3 makes no virtual environments here"
   "$TO/bin/pip" install --quiet --no-compile --disable-pip-version-check --only-binary :all: "${TOOLS[@]}" >&2 ||
-    die "pip could not install ruff, mypy and NumPy; without them the Python package is not checked"
+    die "pip could not install ${TOOLS[*]}; without them the Python package is not checked"
   printf '%s' "${TOOLS[*]}" >"$TO/complete"
 fi
 

@@ -97,6 +97,20 @@ class InstanceInfo:
     tried again."""
     head: bool | None = None
     """Whether this is the head, where the machine says so; `is_head` is what to ask."""
+    local_rank: int = 0
+    """Number of this process among those that the Task has on this machine, 0 to local_world_size - 1."""
+    local_world_size: int = 1
+    """Number of processes that the Task has on each machine (its `processesPerMachine`)."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among all of the Task: node * local_world_size + local_rank."""
+        return self.node * self.local_world_size + self.local_rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of all processes of the Task: total_nodes * local_world_size."""
+        return self.total_nodes * self.local_world_size
 
     @property
     def global_worker_index(self) -> int:
@@ -163,6 +177,8 @@ class InstanceInfo:
             pool_nodes=int(data.get("pool_nodes", total_nodes)),
             attempt_id=str(data.get("attempt_id") or ""),
             head=None if head is None else bool(head),
+            local_rank=int(data.get("local_rank", 0)),
+            local_world_size=int(data.get("local_world_size", 1)),
         )
 
 

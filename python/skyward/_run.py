@@ -66,7 +66,11 @@ def run(call_file, result_fd, values_fd):
         raise Refused("bad_source", "args must be a list and kwargs a mapping")
 
     with around("around_app"), around("around_process"):
-        if call.get("source"):
+        if call.get("pickle"):
+            function = unpickled(call["pickle"])
+            name = getattr(function, "__name__", type(function).__name__)
+            sys.argv = [name]
+        elif call.get("source"):
             with open(call["source"], encoding="utf-8") as file:
                 source = file.read()
             sys.argv = [call["source"]]
@@ -77,10 +81,12 @@ def run(call_file, result_fd, values_fd):
         else:
             sys.argv = [call["module"]]
             module = imported(call["module"])
-        function = entrypoint_of(module, call["entrypoint"])
+        if not call.get("pickle"):
+            name = call["entrypoint"]
+            function = entrypoint_of(module, name)
         limit = call["result_limit"]
         with around("around_task"):
-            value = invoke(function, call["entrypoint"], args, kwargs)
+            value = invoke(function, name, args, kwargs)
             if is_generator(value):
                 data = Yields(values_fd, call["value_limit"]).drain(value, limit)
             else:
@@ -123,6 +129,26 @@ def load(name, path, source):
     sys.modules[name] = module
     guarded(exec, code, module.__dict__)
     return module
+
+
+def unpickled(pickle):
+    """The function of a pickle, which may run any code: it is the Task's."""
+    from pickle import loads
+
+    from skyward import _pickled
+
+    try:
+        data = _pickled.unpacked(pickle)
+    except _pickled.Unreadable as error:
+        raise Refused("bad_source", str(error)) from None
+    try:
+        function = guarded(loads, data)
+    except Refused as refused:
+        # The traceback is in the log.
+        raise Refused("bad_source", _pickled.misfit(refused.message, pickle)) from None
+    if not callable(function):
+        raise Refused("bad_source", "the pickle holds no function but %s" % article(type(function).__name__))
+    return function
 
 
 def imported(name):

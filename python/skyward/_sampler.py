@@ -23,7 +23,7 @@ class DistributedSampler:
 
     dataset: anything with a length L.
     num_replicas, rank: number R of parts, and which of them. Default: those of `torch.distributed` where the
-        process has initialised it, else `total_nodes` and `node` of instance_info().
+        process has initialised it, else `world_size` and `rank` of instance_info().
     shuffle: a new order for each epoch, the same on all ranks.
     seed: of that order, the same on all ranks; epoch e uses seed + e.
     drop_last: False repeats the first R - L % R indices at the end when R does not divide L: each rank gets

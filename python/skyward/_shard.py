@@ -70,6 +70,9 @@ def shard(
 ) -> Any:
     """This node's part of `data`, of the same type.
 
+    Where a Task has several processes on each machine (`processesPerMachine`), each process counts as a node here:
+    what is split is split among all of them.
+
     Node n of N gets the elements n, n + N, n + 2N, … of the length L of `data`: the parts of all nodes
     are disjoint, together they are everything, and their lengths differ by at most one (L // N or
     L // N + 1). A node beyond the last element gets an empty part. Nothing is repeated.
@@ -85,7 +88,7 @@ def shard(
     seed: of that order; None means 0. All nodes must use the same.
     drop_last: leave out the last L % N elements, of the shuffled order if there is one, so that all nodes
         get equally many.
-    node, total_nodes: instead of those of instance_info(), for tests or for a split of another kind; with
+    node, total_nodes: instead of `rank` and `world_size` of instance_info(), for tests or for a split of another kind; with
         both, shard works outside of a Task.
     """
     if not data:
@@ -103,11 +106,11 @@ def shard(
 
 
 def place(node: int | None, total_nodes: int | None) -> tuple[int, int]:
-    """A node and the number of all; what is left out comes from instance_info()."""
+    """A process and the number of all; what is left out comes from instance_info()."""
     if node is None or total_nodes is None:
         info = instance_info()
-        node = info.node if node is None else node
-        total_nodes = info.total_nodes if total_nodes is None else total_nodes
+        node = info.rank if node is None else node
+        total_nodes = info.world_size if total_nodes is None else total_nodes
     if total_nodes < 1:
         raise ValueError(f"total_nodes must be at least 1, not {total_nodes}")
     if not 0 <= node < total_nodes:

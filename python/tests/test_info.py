@@ -77,6 +77,23 @@ class InstanceInfo(unittest.TestCase):
             self.assertEqual((info.worker, info.workers_per_node), place)
             self.assertEqual(info.global_worker_index, 2 * place[1] + place[0])
 
+    def test_each_process_of_a_task_has_a_rank_of_its_own(self):
+        ranks = []
+        for node in (0, 1):
+            for local_rank in (0, 1, 2):
+                several = dict(FULL, node=node, total_nodes=2, local_rank=local_rank, local_world_size=3)
+                # A place on the machine is another number, and so is what a launcher inside of the process sets.
+                with mock.patch.dict(
+                    os.environ, {"SKYWARD_INSTANCE_INFO": json.dumps(several), "SKYWARD_WORKER": "7", "LOCAL_RANK": "9"}
+                ):
+                    info = skyward.instance_info()
+                    self.assertEqual(skyward.shard(range(12)), range(info.rank, 12, 6))
+                self.assertEqual((info.local_rank, info.local_world_size, info.world_size), (local_rank, 3, 6))
+                ranks.append(info.rank)
+        self.assertEqual(ranks, [0, 1, 2, 3, 4, 5])
+        alone = skyward.InstanceInfo.from_mapping({"node": 2, "total_nodes": 4})
+        self.assertEqual((alone.rank, alone.world_size, alone.local_rank, alone.local_world_size), (2, 4, 0, 1))
+
     def test_each_run_has_one_head_whatever_places_and_processes_it_has(self):
         def heads(runs):
             found = []

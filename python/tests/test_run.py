@@ -31,7 +31,18 @@ class End:
         return self.outcome and self.outcome["message"]
 
 
-def call(source, *args, entrypoint="main", limit=10**6, value_limit=10**5, module=None, files=None, python_path="", **kwargs):
+def call(
+    source,
+    *args,
+    entrypoint="main",
+    limit=10**6,
+    value_limit=10**5,
+    module=None,
+    pickle=None,
+    files=None,
+    python_path="",
+    **kwargs,
+):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "job.py")
         with open(path, "w", encoding="utf-8") as file:
@@ -40,7 +51,8 @@ def call(source, *args, entrypoint="main", limit=10**6, value_limit=10**5, modul
         with open(call_file, "w", encoding="utf-8") as file:
             json.dump(
                 {
-                    "source": None if module else path,
+                    "source": None if module or pickle else path,
+                    "pickle": pickle,
                     "module": module or "job",
                     "entrypoint": entrypoint,
                     "args": json.dumps(args),

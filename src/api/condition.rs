@@ -181,6 +181,8 @@ pub mod reason {
     pub const POOL_OFF: &str = "PoolOff";
     /// Task: the Pool never has a machine of that rank.
     pub const RANK_OUT_OF_RANGE: &str = "RankOutOfRange";
+    /// Task: it has more processes on each machine than that has places, or more ranks than a Task may have.
+    pub const TOO_MANY_PROCESSES: &str = "TooManyProcesses";
     /// Task: its source cannot be read as files.
     pub const SOURCE_REFUSED: &str = "SourceRefused";
     /// Task: the bundle that it names is not in its namespace.
@@ -193,7 +195,7 @@ pub mod reason {
     pub const SOURCE_UNAVAILABLE: &str = "SourceUnavailable";
     /// Task: its repository has not what its source names, or more than a source may have.
     pub const SOURCE_INVALID: &str = "SourceInvalid";
-    /// Task: the agent of its machine is of an earlier version, which knows no source.
+    /// Task: the agent of its machine is of an earlier version, which lacks what the Task needs.
     pub const AGENT_OUTDATED: &str = "AgentOutdated";
     /// Task: its machines are chosen.
     pub const PLACED: &str = "Placed";

@@ -46,6 +46,8 @@ pub const SUBRESOURCES_GROUP: &str = "subresources.skyward.dev";
 /// Most machines that one Pool may want. It bounds what a Task's status must
 /// record for a broadcast (one short entry for each rank) to well under 32 KiB.
 pub const MAX_POOL_NODES: u32 = 500;
+/// Most ranks of one Task, however many processes it has on each machine.
+pub const MAX_RANKS: u32 = MAX_POOL_NODES;
 
 #[cfg(test)]
 mod tests;

@@ -352,7 +352,7 @@ impl Default for Nodes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
-    /// Tasks that one machine runs at the same time. Default 1.
+    /// Tasks, and processes of Tasks (`processesPerMachine`), that one machine runs at the same time. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency: Option<u32>,

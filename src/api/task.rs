@@ -57,6 +57,7 @@ use crate::{
 #[x_kube(validation = crate::rule::fixed("function", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("source", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("placement", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("processesPerMachine", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("timeout", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("terminationGracePeriod", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("retries", "create another Task"))]
@@ -67,6 +68,7 @@ use crate::{
 #[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.__function__)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
 #[x_kube(validation = Rule::new("!has(self.source) || !has(self.workingDir)").message("a Task starts in the folder of its source: leave workingDir out, or source"))]
 #[x_kube(validation = Rule::new("has(self.source) || !has(self.__function__) || !has(self.__function__.module)").message("function.module is looked for in the source: name one in spec.source, or write the function itself into function.source"))]
+#[x_kube(validation = Rule::new("!has(self.processesPerMachine) || (has(self.placement) && string(self.placement) == 'All')").message("processesPerMachine is for Tasks that run on all machines: set placement: All, or leave it out"))]
 pub struct TaskSpec {
     /// The Pool of this namespace that runs it. It may be created later.
     #[schemars(length(min = 1, max = 253))]
@@ -85,12 +87,19 @@ pub struct TaskSpec {
     /// attempts and ranks have the same files: those of its first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Where it runs: `One` (default: the machine with the most free places), `All` (once on each
-    /// machine), `Head` (the machine of rank 0), or the number of a rank.
+    /// Where it runs: `One` (default: the machine with the most free places), `All` (on each
+    /// machine, see `processesPerMachine`), `Head` (the machine of rank 0), or the number of a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxLength" = 64))]
     #[x_kube(validation = Rule::new("type(self) == int ? (self >= 0 && self < 500) : string(self).matches('^(One|All|Head|[0-4]?[0-9]?[0-9])$')").message("placement must be One, All, Head, or the number of a rank from 0 to 499"))]
     pub placement: Option<IntOrString>,
+    /// With `placement: All`: how many processes it has on each machine, each of them a rank with a log and a
+    /// result of its own. Each takes one of the places that `worker.concurrency` of the Pool gives a machine, with that
+    /// place's share of the accelerators. A Task has at most 500 ranks. Default 1. With this field, also where it is
+    /// 1, `LOCAL_RANK` and `LOCAL_WORLD_SIZE` are set as torchrun sets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    pub processes_per_machine: Option<u32>,
     /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
     /// `terminationGracePeriod`, SIGKILL. None when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,7 +287,8 @@ pub struct SourceStatus {
 /// A Python function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.source) != has(self.module)").message("a function needs exactly one of source (its text) and module (its name in spec.source)"))]
+#[x_kube(validation = Rule::new("[has(self.source), has(self.module), has(self.pickle)].filter(x, x).size() == 1").message("a function needs exactly one of source (its text), module (its name in spec.source) and pickle (what a Python client wrote)"))]
+#[x_kube(validation = Rule::new("!has(self.pickle) || !has(self.entrypoint)").message("a pickle is the function itself: leave entrypoint out"))]
 pub struct Function {
     /// Text of the module that defines it, at most 128 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,6 +300,9 @@ pub struct Function {
     #[schemars(length(min = 1, max = 256))]
     #[x_kube(validation = crate::rule::matches(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", "module must be the name of a Python module, such as exp.train for the file exp/train.py"))]
     pub module: Option<String>,
+    /// The function itself, as a Python client pickled it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pickle: Option<Pickle>,
     /// Its name in that module. Default `main`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
@@ -306,6 +319,28 @@ pub struct Function {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true, "nullable": true}))]
     pub kwargs: BTreeMap<String, Value>,
+}
+
+/// A function that a Python client pickled. Only the Task's own process on its machine unpickles it, with the packages
+/// cloudpickle and lz4 of the Pool's `image.pip`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pickle {
+    /// What `cloudpickle.dumps` wrote, compressed by `lz4.frame.compress`, in Base64: at most 128 KiB, which is 96 KiB
+    /// before Base64, and 32 MiB before compression.
+    // Somewhat longer texts pass the schema, so that the message can name the remedy.
+    #[schemars(length(min = 1, max = 262_144))]
+    #[x_kube(validation = Rule::new("self.size() <= 131072").message("a pickle has at most 131072 characters: bring data and code that it holds as files (spec.source), and name the function by function.module"))]
+    #[x_kube(validation = Rule::new("self.size() % 4 == 0 && self.matches(r'^[A-Za-z0-9+/]+={0,2}$')").message("data must be Base64: base64.b64encode(lz4.frame.compress(cloudpickle.dumps(f))).decode()"))]
+    pub data: String,
+    /// Version of the Python that pickled it, such as `3.12.4`. The machine must have the same minor version.
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = crate::rule::matches(r"^[0-9]+\.[0-9]+(\.[0-9A-Za-z.+]+)?$", "python must be the version of the Python that pickled the function, such as 3.12.4"))]
+    pub python: String,
+    /// Version of cloudpickle there, such as `3.1.1`.
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = crate::rule::matches(r"^[0-9][0-9A-Za-z.+!-]*$", "cloudpickle must be the version of the package that pickled the function, such as 3.1.1"))]
+    pub cloudpickle: String,
 }
 
 /// Whose output is kept and shown; the rest is dropped on the machine.
@@ -585,8 +620,8 @@ fn any_json(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 pub enum Placement {
     /// On the machine with the most free places.
     One,
-    /// Once on each machine.
-    All,
+    /// On each machine, in so many processes.
+    All(u32),
     /// On the machine of that rank; head is rank 0.
     Rank(u32),
 }
@@ -600,7 +635,7 @@ impl TaskSpec {
             Some(IntOrString::String(text)) => match text.as_str() {
                 // Tasks that were made before the names were settled have them in lower case.
                 "One" | "one" => Some(Placement::One),
-                "All" | "all" => Some(Placement::All),
+                "All" | "all" => Some(Placement::All(self.processes_per_machine.unwrap_or(1).max(1))),
                 "Head" | "head" => Some(Placement::Rank(0)),
                 number => number.parse().ok().map(Placement::Rank),
             },
@@ -617,10 +652,34 @@ impl TaskSpec {
             "function"
         };
         match self.parsed_placement() {
-            Some(Placement::All) => format!("{what}/All"),
+            Some(Placement::All(_)) => format!("{what}/All"),
             Some(Placement::Rank(0)) => format!("{what}/Head"),
             Some(Placement::Rank(rank)) => format!("{what}/{rank}"),
             Some(Placement::One) | None => format!("{what}/One"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_task_has_one_process_on_each_machine_unless_it_asks_for_more() {
+        let placement = |spec: serde_json::Value| {
+            let task: Task = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" }, "spec": spec,
+            }))
+            .unwrap();
+            assert_eq!(task.spec.mode(), "command/All");
+            task.spec.parsed_placement()
+        };
+        let plain = json!({ "pool": "p", "command": ["true"], "placement": "All" });
+        assert_eq!(placement(plain), Some(Placement::All(1)));
+        let several =
+            json!({ "pool": "p", "command": ["true"], "placement": "All", "processesPerMachine": 8 });
+        assert_eq!(placement(several), Some(Placement::All(8)));
     }
 }

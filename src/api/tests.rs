@@ -68,7 +68,7 @@ fn a_pool_and_a_task_that_runs_are_read() {
         "status": { "phase": "Running", "attempt": 1, "mode": "command/all", "placed": ["0.1", "12.34"] },
     }))
     .unwrap();
-    assert_eq!(task.spec.parsed_placement(), Some(Placement::All));
+    assert_eq!(task.spec.parsed_placement(), Some(Placement::All(1)));
     let placed = task.status.unwrap().placed;
     assert_eq!(
         placed,

@@ -95,6 +95,7 @@ pub struct Agent {
     marks_replay: bool,
     takes_bundles: bool,
     fetches_git: bool,
+    takes_pickles: bool,
     /// Cancelled when it refused our epoch, for any command.
     refused: CancellationToken,
     client: AgentClient<Wire>,
@@ -122,6 +123,7 @@ impl Agent {
             marks_replay: false,
             takes_bundles: false,
             fetches_git: false,
+            takes_pickles: false,
             refused: CancellationToken::new(),
             client: AgentClient::with_origin(wire.clone(), Uri::from_static("http://agent"))
                 .max_decoding_message_size(limits::LARGEST_MESSAGE)
@@ -152,6 +154,7 @@ impl Agent {
         self.marks_replay = hello.marks_replay;
         self.takes_bundles = hello.takes_bundles;
         self.fetches_git = hello.fetches_git;
+        self.takes_pickles = hello.takes_pickles;
         self
     }
 
@@ -199,6 +202,11 @@ impl Agent {
     /// Whether it fetches from git.
     pub fn fetches_git(&self) -> bool {
         self.fetches_git
+    }
+
+    /// Whether it knows functions that are pickles; an older agent would run an empty source.
+    pub fn takes_pickles(&self) -> bool {
+        self.takes_pickles
     }
 
     /// The account that is charged for the room that the machine's facts and answers take.

@@ -189,6 +189,7 @@ pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
         epoch_proof,
         takes_bundles: _,
         fetches_git: _,
+        takes_pickles: _,
     } = reply;
     ensure((PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol), || {
         format!("version {protocol} of the protocol, which was not offered")
@@ -359,6 +360,7 @@ mod tests {
             marks_replay: true,
             takes_bundles: true,
             fetches_git: true,
+            takes_pickles: true,
             addresses: (0..ADDRESSES)
                 .map(|n| (format!("{n:0NAME_BYTES$}"), "255.255.255.255".to_owned()))
                 .collect(),

@@ -91,6 +91,11 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
         ),
         ("command", json!({ "placement": "All" }), "placement"),
         ("command", json!({ "placement": null }), "placement"),
+        (
+            "command",
+            json!({ "placement": "All", "processesPerMachine": 2 }),
+            "processesPerMachine",
+        ),
         ("command", json!({ "timeout": "1h" }), "timeout"),
         (
             "command",

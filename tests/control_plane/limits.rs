@@ -59,6 +59,28 @@ async fn sources_of_128_kib_are_taken_and_arguments_of_more_than_a_mib() -> Resu
         message.len()
     );
 
+    let pickled = |characters: usize| {
+        let mut task = object(
+            "Task",
+            "t",
+            "{pool: p, function: {pickle: {data: AAAA, python: '3.12', cloudpickle: '3.1'}}}",
+        )?;
+        task.data["spec"]["function"]["pickle"]["data"] = json!("A".repeat(characters));
+        anyhow::Ok(task)
+    };
+    assert_eq!(refusal(&tasks, &pickled(131_072)?).await?, None);
+    for (characters, expected) in [
+        (131_076, "name the function by function.module"),
+        (1024 * 1024, "spec.function.pickle.data: Too long"),
+    ] {
+        let message = refusal(&tasks, &pickled(characters)?).await?.unwrap_or_default();
+        assert!(
+            message.contains(expected),
+            "{}",
+            message.chars().take(1000).collect::<String>()
+        );
+    }
+
     // Free JSON has no bound of ours; then the bounds of Kubernetes hold.
     let with_args = |kib: usize| {
         let mut task = object("Task", "t", "{pool: p, function: {source: x, args: [x]}}")?;

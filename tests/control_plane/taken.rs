@@ -75,6 +75,14 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
         "{pool: p, function: {source: 'def f(): pass', entrypoint: f, args: [1, 'a', null, [1, {b: 2}], {c: [true]}], \
          kwargs: {x: null, y: {z: [1]}, n: 1.5}}}",
     ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: 'AA+/AA==', python: 3.12.4+, cloudpickle: 3.1.1}, args: [1], kwargs: {a: null}}}",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: All, processesPerMachine: 64}",
+    ),
     ("Provider", "{container: {}, allowedNamespaces: {}}"),
     (
         "Provider",

@@ -90,6 +90,50 @@ def main():
     space.finish().await
 }
 
+/// Prints a word while it is unpickled, and is the function `len`.
+const PICKLE: &str =
+    "BCJNGGhAMAAAAAAAAACSKwAAAPYSY2J1aWx0aW5zCnByaW50CihTJ3VucGlja2xlZCcKdFIwIQBQbGVuCi4AAAAA";
+
+#[tokio::test]
+async fn a_pickled_function_runs_where_its_packages_are_and_is_unpickled_by_its_run_alone() -> Result {
+    let space = story("pickled").await?;
+    let Some(index) = package_index(&space.cluster).await? else {
+        println!("skipped: no package index answers; SKYWARD_TEST_INDEX can name one");
+        return space.finish().await;
+    };
+    certificates(&space, &index).await?;
+    let env: Vec<_> = index
+        .environment
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    let image = json!({"pip": ["cloudpickle", "lz4"], "env": env, "caBundleRef": {"name": "proxy"}});
+    space.pool("p", 1, json!({"image": image})).await?;
+    let python = "import platform\ndef main(): return platform.python_version()";
+    space
+        .task("python", "p", json!({"function": {"source": python}}))
+        .await?;
+    let done = space
+        .task_ended_within("python", 480)
+        .await?
+        .status
+        .unwrap_or_default();
+    let version = done.results[0].value.clone().unwrap_or_default();
+    let pickle = json!({"data": PICKLE, "python": version, "cloudpickle": "3.1.1"});
+    space
+        .task(
+            "pickle",
+            "p",
+            json!({"function": {"pickle": pickle, "args": [[1, 2, 3]]}}),
+        )
+        .await?;
+    let done = space.task_ended("pickle").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    assert_eq!(done.results[0].value, Some(json!(3)));
+    assert_eq!(done.results[0].log_tail.trim(), "unpickled");
+    space.finish().await
+}
+
 #[tokio::test]
 async fn images_that_cannot_be_prepared_say_which_step_and_why() -> Result {
     let space = story("prepare").await?;

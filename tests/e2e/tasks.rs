@@ -126,6 +126,104 @@ async fn functions_say_what_is_wrong_with_them() -> Result {
 }
 
 #[tokio::test]
+async fn several_processes_on_each_machine_are_ranks_with_logs_and_results_of_their_own() -> Result {
+    let space = story("processes").await?;
+    space.pool("p", 2, json!({"worker": {"concurrency": 3}})).await?;
+    let source = "
+import os, skyward
+def main(data):
+    info = skyward.instance_info()
+    print('this is', info.rank)
+    names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'SKYWARD_NODE_RANK', 'SKYWARD_NUM_NODES')
+    return {'env': [int(os.environ[name]) for name in names], 'shard': skyward.shard(data), 'head': info.is_head,
+            'info': [info.rank, info.world_size, info.local_rank, info.local_world_size, info.node, info.total_nodes],
+            'host': info.hostname, 'port': os.environ['MASTER_PORT']}
+";
+    let spec = json!({"placement": "All", "processesPerMachine": 2,
+        "function": {"source": source, "args": [(0..8).collect::<Vec<_>>()]}});
+    let done = status(run(&space, "all", spec).await?);
+    assert_eq!(
+        (done.phase, &*done.done, &*done.succeeded_ranks),
+        (Some(TaskPhase::Succeeded), "4/4", "0-3"),
+        "{done:#?}"
+    );
+    let mut hosts = Vec::new();
+    let mut ports = std::collections::BTreeSet::new();
+    for result in &done.results {
+        let value = result.value.clone().unwrap_or_default();
+        let (rank, node, local) = (result.rank, result.rank / 2, result.rank % 2);
+        assert_eq!(value["env"], json!([rank, 4, local, 2, node, 2]), "{value}");
+        assert_eq!(value["info"], value["env"]);
+        assert_eq!(value["shard"], json!([rank, rank + 4]));
+        assert_eq!(value["head"], json!(rank == 0));
+        assert_eq!(result.log_tail.trim(), format!("this is {rank}"));
+        hosts.push(value["host"].to_string());
+        ports.insert(value["port"].to_string());
+    }
+    assert!(
+        hosts[0] == hosts[1] && hosts[2] == hosts[3] && hosts[1] != hosts[2],
+        "{hosts:?}"
+    );
+    assert_eq!(ports.len(), 1, "all ranks meet at one port");
+
+    let exits =
+        json!({"placement": "All", "processesPerMachine": 3, "script": {"source": "exit $LOCAL_RANK"}});
+    let failed = status(run(&space, "exits", exits).await?);
+    assert_eq!(
+        (&*failed.reason, &*failed.succeeded_ranks, &*failed.failed_ranks),
+        ("NonZeroExit", "0,3", "1-2,4-5"),
+        "{failed:#?}"
+    );
+    let codes: Vec<_> = failed.results.iter().map(|result| result.exit_code).collect();
+    assert_eq!(codes, [0, 1, 2, 0, 1, 2].map(Some));
+
+    let many = json!({"placement": "All", "processesPerMachine": 4, "command": ["true"]});
+    space.task("many", "p", many).await?;
+    let message = space
+        .condition::<Task>("many", "Scheduled", "TooManyProcesses")
+        .await?;
+    assert!(
+        message.contains("set worker.concurrency of the Pool to 4"),
+        "{message}"
+    );
+    let patch = r#"{"spec":{"worker":{"concurrency":4}}}"#;
+    space
+        .kubectl(&["patch", "pool", "p", "--type=merge", "-p", patch])
+        .await?
+        .ok()?;
+    let done = status(space.task_ended("many").await?);
+    assert_eq!(
+        (done.phase, &*done.done),
+        (Some(TaskPhase::Succeeded), "8/8"),
+        "{done:#?}"
+    );
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_pickled_function_that_the_machine_cannot_read_says_what_is_missing() -> Result {
+    let space = story("pickles").await?;
+    space.pool("p", 1, json!({})).await?;
+    let python = "import sys\ndef main(): return '%d.%d' % sys.version_info[:2]";
+    let here = value(&run(&space, "python", json!({"function": {"source": python}})).await?);
+    let here = here.as_str().unwrap_or_default().to_owned();
+    for (name, version, expected) in [
+        ("other", "3.1.7", "pickled with Python 3.1.7 and the machine has"),
+        ("none", &*here, "needs the packages cloudpickle and lz4"),
+    ] {
+        let pickle = json!({"data": "AAAA", "python": version, "cloudpickle": "3.1.1"});
+        let done = status(run(&space, name, json!({"function": {"pickle": pickle}})).await?);
+        assert_eq!(
+            (done.phase, &*done.reason),
+            (Some(TaskPhase::Failed), "BadSource"),
+            "{done:#?}"
+        );
+        assert!(done.results[0].message.contains(expected), "{done:#?}");
+    }
+    space.finish().await
+}
+
+#[tokio::test]
 async fn a_broadcast_gives_each_machine_its_rank_and_its_peers() -> Result {
     let space = story("broadcast").await?;
     space.pool("p", 3, json!({})).await?;

@@ -545,7 +545,10 @@ impl Writer {
                             continue;
                         }
                         if let Some(spec) = run.spec.as_mut().filter(|spec| spec.places > 0) {
-                            spec.place = (0..u32::MAX)
+                            let wanted = Some(spec.place).filter(|place| *place < spec.places);
+                            spec.place = wanted
+                                .into_iter()
+                                .chain(0..u32::MAX)
                                 .find(|place| !taken.contains(place))
                                 .unwrap_or_default();
                             run.place = Some(spec.place);

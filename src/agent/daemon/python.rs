@@ -22,6 +22,7 @@ const FILES: &[(&str, &str)] = files![
     "_http.py",
     "_info.py",
     "_output.py",
+    "_pickled.py",
     "_progress.py",
     "_run.py",
     "_sampler.py",

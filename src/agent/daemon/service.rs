@@ -157,6 +157,7 @@ impl Agent for Service {
             epoch_proof,
             takes_bundles: true,
             fetches_git: true,
+            takes_pickles: true,
         }))
     }
 

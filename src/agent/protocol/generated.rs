@@ -77,6 +77,9 @@ pub struct HelloReply {
     /// FetchGit and ReadBundle
     #[prost(bool, tag = "16")]
     pub fetches_git: bool,
+    /// functions that are pickles; an older agent would run an empty source
+    #[prost(bool, tag = "17")]
+    pub takes_pickles: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
@@ -127,7 +130,7 @@ pub struct RunSpec {
     /// runs that the machine has at the same time; 0 = their places have no numbers
     #[prost(uint32, tag = "18")]
     pub places: u32,
-    /// the agent's answer to it: the lowest number that no other run has
+    /// the agent's answer to it: this number, or where it is taken or no number of a place, the lowest one that no other run has
     #[prost(uint32, tag = "19")]
     pub place: u32,
     /// accelerators that the places divide among them; absent = each run sees all
@@ -189,6 +192,21 @@ pub struct Function {
     /// name of a module of the bundle that takes the place of source, or ""
     #[prost(string, tag = "5")]
     pub module: ::prost::alloc::string::String,
+    /// the function itself, which takes the place of source, module and entrypoint
+    #[prost(message, optional, tag = "6")]
+    pub pickle: ::core::option::Option<Pickle>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pickle {
+    /// Base64 of a frame of LZ4 of what cloudpickle wrote; only the run itself reads it
+    #[prost(string, tag = "1")]
+    pub data: ::prost::alloc::string::String,
+    /// version of the Python that wrote it
+    #[prost(string, tag = "2")]
+    pub python: ::prost::alloc::string::String,
+    /// version of the package there
+    #[prost(string, tag = "3")]
+    pub cloudpickle: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutBundleRequest {

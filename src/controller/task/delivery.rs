@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use skyward_api::{
+    Task,
     condition::reason,
     task::{BundleSource, Source},
 };
@@ -68,6 +69,10 @@ impl Deliverer<'_> {
             agent,
         } = self;
         let _turn = turns.wait(&pool.namespace, &pool.name).await;
+        // Another process of the Task may have had its turn before.
+        if agent.has_bundle(digest).await.map_err(StartError::Agent)? {
+            return Ok(());
+        }
         let uid = context.caches.namespace_uid(&pool.namespace);
         let place = Place {
             namespace: &pool.namespace,
@@ -102,15 +107,29 @@ fn agrees(order: &StartOrder, takes_bundles: bool) -> Result<&str, Unresolved> {
         });
     };
     if !takes_bundles {
-        return Err(Unresolved {
-            reason: reason::AGENT_OUTDATED,
-            message: format!(
-                "the agent of machine \"{}\" is of an earlier version, which knows no source; it is replaced once the other runs there have ended, and the Task goes on by itself",
-                order.machine
-            ),
-        });
+        return Err(outdated(&order.machine, "knows no source"));
     }
     Ok(digest)
+}
+
+/// Whether the agent knows functions of the kind that the Task has.
+pub(crate) fn takes(task: &Task, takes_pickles: bool, machine: &str) -> Result<(), Unresolved> {
+    let function = task.spec.function.as_ref();
+    let is_pickle = function.is_some_and(|function| function.pickle.is_some());
+    if is_pickle && !takes_pickles {
+        return Err(outdated(machine, "knows no pickled functions"));
+    }
+    Ok(())
+}
+
+/// The agent of a machine is too old for a run; `lacks` says what it cannot do.
+pub(crate) fn outdated(machine: &str, lacks: &str) -> Unresolved {
+    Unresolved {
+        reason: reason::AGENT_OUTDATED,
+        message: format!(
+            "the agent of machine \"{machine}\" is of an earlier version, which {lacks}; it is replaced once the runs there have ended, and the Task goes on by itself"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +159,7 @@ mod tests {
             slot: 0,
             accelerator: None,
             peers: Vec::new(),
+            processes: 1,
             grace: std::time::Duration::ZERO,
             task: None,
             resolved: None,
@@ -154,5 +174,22 @@ mod tests {
         assert_eq!(refusal(Some("sha256:a"), true), Ok("sha256:a".to_owned()));
         assert_eq!(refusal(Some("sha256:a"), false), Err(reason::AGENT_OUTDATED));
         assert_eq!(refusal(None, true), Err(reason::SOURCE_REFUSED));
+    }
+
+    #[test]
+    fn no_pickle_is_sent_to_an_agent_that_would_run_an_empty_source() {
+        let task = |function: serde_json::Value| -> Task {
+            serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" },
+                "spec": { "pool": "p", "function": function },
+            }))
+            .unwrap()
+        };
+        let pickle =
+            task(json!({ "pickle": { "data": "AAAA", "python": "3.12.4", "cloudpickle": "3.1.1" } }));
+        let source = task(json!({ "source": "def main(): ..." }));
+        let refusal = |task, knows| takes(task, knows, "p-0").err().map(|error| error.reason);
+        assert_eq!(refusal(&pickle, false), Some(reason::AGENT_OUTDATED));
+        assert_eq!((refusal(&pickle, true), refusal(&source, false)), (None, None));
     }
 }

@@ -473,6 +473,7 @@ impl EffectRunner {
         let agent = self
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
+        delivery::takes(&task, agent.takes_pickles(), &order.machine).map_err(StartError::References)?;
         if let Some(source) = &task.spec.source {
             let deliverer = Deliverer {
                 turns: &self.deliveries,

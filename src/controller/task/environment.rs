@@ -13,7 +13,7 @@ use skyward_api::{
 };
 use skyward_core::accelerator::{self, Visible};
 use skyward_planner::task::{message::StartOrder, references::Resolved};
-use skyward_remote::protocol::{Command, Devices, Function, RunSpec, Script, run_spec::Work};
+use skyward_remote::protocol::{Command, Devices, Function, Pickle, RunSpec, Script, run_spec::Work};
 
 use crate::task::arguments;
 
@@ -56,8 +56,8 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         stdout: stream(stdout),
         stderr: stream(stderr),
         places: order.pool.concurrency,
-        // The agent numbers its places.
-        place: 0,
+        // The agent gives that place if it is free: processes and accelerators are then in one order.
+        place: place.local_rank,
         devices: devices(order),
         preload: order.pool.preload.clone(),
     }
@@ -98,6 +98,12 @@ fn work(task: &Task) -> Option<Work> {
     Some(Work::Function(Function {
         source: function.source.clone().unwrap_or_default(),
         module: function.module.clone().unwrap_or_default(),
+        // As it was sent: nothing but the run reads it.
+        pickle: function.pickle.as_ref().map(|pickle| Pickle {
+            data: pickle.data.clone(),
+            python: pickle.python.clone(),
+            cloudpickle: pickle.cloudpickle.clone(),
+        }),
         entrypoint: function.entrypoint.clone().unwrap_or_else(|| "main".to_owned()),
         args_json: args.to_string(),
         kwargs_json: kwargs.to_string(),
@@ -107,7 +113,12 @@ fn work(task: &Task) -> Option<Work> {
 /// The place of a run among the runs of its attempt.
 struct Coordinates {
     rank: u32,
-    total: usize,
+    /// Number of its machine, and how many machines there are.
+    node: u32,
+    nodes: usize,
+    /// Number of its process on that machine, and how many processes each machine has.
+    local_rank: u32,
+    processes: u32,
     head: String,
     port: u32,
     attempt: String,
@@ -115,9 +126,13 @@ struct Coordinates {
 
 impl Coordinates {
     fn of(order: &StartOrder) -> Self {
+        let processes = order.processes.max(1);
         Self {
             rank: order.run.rank,
-            total: order.peers.len(),
+            node: order.run.rank / processes,
+            nodes: order.peers.len(),
+            local_rank: order.run.rank % processes,
+            processes,
             head: order
                 .peers
                 .first()
@@ -151,8 +166,8 @@ fn environment(
     env.extend(task.spec.env.iter().map(pair));
     let addresses: Vec<&str> = order.peers.iter().map(|peer| peer.address.as_str()).collect();
     let ours = [
-        ("SKYWARD_NODE_RANK", place.rank.to_string()),
-        ("SKYWARD_NUM_NODES", place.total.to_string()),
+        ("SKYWARD_NODE_RANK", place.node.to_string()),
+        ("SKYWARD_NUM_NODES", place.nodes.to_string()),
         ("SKYWARD_HEAD_ADDR", place.head.clone()),
         ("SKYWARD_HEAD_PORT", place.port.to_string()),
         ("SKYWARD_PEERS", addresses.join(",")),
@@ -164,9 +179,20 @@ fn environment(
         ("MASTER_ADDR", place.head.clone()),
         ("MASTER_PORT", place.port.to_string()),
         ("RANK", place.rank.to_string()),
-        ("WORLD_SIZE", place.total.to_string()),
+        ("WORLD_SIZE", (place.nodes * place.processes as usize).to_string()),
     ];
     env.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    // Frameworks take the first of them as a sign that somebody else starts all processes, so that a Task that
+    // does not ask for processes starts its own.
+    if task.spec.processes_per_machine.is_some() {
+        let launched = [
+            ("LOCAL_RANK", place.local_rank.to_string()),
+            ("LOCAL_WORLD_SIZE", place.processes.to_string()),
+            ("GROUP_RANK", place.node.to_string()),
+            ("GROUP_WORLD_SIZE", place.nodes.to_string()),
+        ];
+        env.extend(launched.map(|(name, value)| (name.to_owned(), value)));
+    }
     env
 }
 
@@ -186,8 +212,10 @@ fn instance_info(order: &StartOrder, place: &Coordinates) -> String {
         .collect();
     let trainium = |name: &str| name.to_ascii_lowercase().starts_with("trainium");
     json!({
-        "node": place.rank,
-        "total_nodes": place.total,
+        "node": place.node,
+        "total_nodes": place.nodes,
+        "local_rank": place.local_rank,
+        "local_world_size": place.processes,
         "accelerators": number(count),
         "total_accelerators": number(total),
         "head_addr": place.head,
@@ -271,6 +299,7 @@ mod tests {
                     accelerators: 2.0,
                 },
             ],
+            processes: 1,
             grace: std::time::Duration::from_secs(30),
             task: None,
             resolved: None,
@@ -372,6 +401,71 @@ mod tests {
         );
         assert_eq!(info["is_head"], false);
         assert_eq!((&info["slot"], &info["pool_nodes"]), (&json!(4), &json!(1)));
+    }
+
+    #[test]
+    fn each_process_of_a_machine_is_told_its_number_among_those_there_and_among_all() {
+        let several =
+            task(json!({ "pool": "p", "command": ["true"], "placement": "All", "processesPerMachine": 3 }));
+        let told: Vec<_> = (0..6)
+            .map(|rank| {
+                let order = StartOrder {
+                    processes: 3,
+                    ..order(rank, 1)
+                };
+                let spec = run_spec(&order, "n", &several, &Resolved::default());
+                let info: serde_json::Value = serde_json::from_str(&spec.instance_info).unwrap();
+                let number = |name: &str| spec.env[name].parse::<u64>().unwrap();
+                assert_eq!(info["node"], json!(number("SKYWARD_NODE_RANK")));
+                assert_eq!(number("GROUP_RANK"), number("SKYWARD_NODE_RANK"));
+                assert_eq!(info["local_rank"], json!(number("LOCAL_RANK")));
+                assert_eq!(u64::from(spec.place), number("LOCAL_RANK"));
+                assert_eq!(number("RANK"), u64::from(rank));
+                assert_eq!(info["is_head"], json!(rank == 0));
+                assert_eq!(
+                    (&info["total_nodes"], &info["local_world_size"]),
+                    (&json!(2), &json!(3))
+                );
+                assert_eq!((number("SKYWARD_NUM_NODES"), number("GROUP_WORLD_SIZE")), (2, 2));
+                assert_eq!((number("LOCAL_WORLD_SIZE"), number("WORLD_SIZE")), (3, 6));
+                assert_eq!(spec.env["SKYWARD_PEERS"], "10.0.0.1,10.0.0.2");
+                assert_eq!(info["total_accelerators"], json!(10));
+                (number("SKYWARD_NODE_RANK"), number("LOCAL_RANK"))
+            })
+            .collect();
+        assert_eq!(told, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn only_a_task_that_asks_for_processes_has_the_variables_of_a_launcher() {
+        let local_rank = |spec: serde_json::Value| {
+            let spec = run_spec(&order(1, 1), "n", &task(spec), &Resolved::default());
+            spec.env.get("LOCAL_RANK").cloned()
+        };
+        let plain = json!({ "pool": "p", "command": ["true"], "placement": "All" });
+        assert_eq!(local_rank(plain), None);
+        let asked = json!({ "pool": "p", "command": ["true"], "placement": "All", "processesPerMachine": 1 });
+        assert_eq!(local_rank(asked).as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn a_pickle_reaches_its_run_as_it_was_sent_whatever_it_holds() {
+        // Neither Base64 nor a pickle: a controller that looked into it would stumble.
+        let sent = json!({ "data": "gASVCwAAAAAAAACMAm9zlIwGc3lzdGVtlJOULg", "python": "3.12.4", "cloudpickle": "3.1.1" });
+        let task = task(json!({ "pool": "p", "function": { "pickle": sent, "args": [1] } }));
+        let spec = run_spec(&order(0, 1), "n", &task, &Resolved::default());
+        match spec.work {
+            Some(Work::Function(function)) => {
+                let pickle = function.pickle.unwrap();
+                let received = json!({ "data": pickle.data, "python": pickle.python, "cloudpickle": pickle.cloudpickle });
+                assert_eq!(received, sent);
+                assert_eq!(
+                    (&*function.source, &*function.module, &*function.args_json),
+                    ("", "", "[1]")
+                );
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::Context,
+    task::delivery::outdated,
     uploads::{Failure, Part},
 };
 
@@ -166,13 +167,10 @@ impl Fetcher<'_> {
             return Err(StartError::References(why.into()));
         };
         if !self.agent.fetches_git() {
-            return Err(StartError::References(Unresolved {
-                reason: reason::AGENT_OUTDATED,
-                message: format!(
-                    "the agent of machine \"{}\" is of an earlier version, which does not fetch from git; it is replaced once the runs there have ended, and the Task goes on by itself",
-                    self.machine
-                ),
-            }));
+            return Err(StartError::References(outdated(
+                self.machine,
+                "does not fetch from git",
+            )));
         }
         let credential = self.credential(git).await.map_err(StartError::References)?;
         let asked = request(source, git, commit, credential.as_ref());

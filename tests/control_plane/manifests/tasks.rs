@@ -20,12 +20,67 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     (
         "Task",
         "{pool: p, function: {}}",
-        "a function needs exactly one of source (its text) and module",
+        "a function needs exactly one of source (its text), module",
     ),
     (
         "Task",
         "{pool: p, function: {source: a, module: b}, source: {configMap: {name: c}}}",
-        "a function needs exactly one of source (its text) and module",
+        "a function needs exactly one of source (its text), module",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {source: a, pickle: {data: AAAA, python: '3.12', cloudpickle: '3.1'}}}",
+        "a function needs exactly one of source (its text), module",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: AAAA, python: '3.12', cloudpickle: '3.1'}, entrypoint: main}}",
+        "a pickle is the function itself: leave entrypoint out",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: AAAA, cloudpickle: '3.1'}}}",
+        "spec.function.pickle.python: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: AAAA, python: three, cloudpickle: '3.1'}}}",
+        "python must be the version of the Python that pickled the function, such as 3.12.4",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: AAAA, python: '3.12', cloudpickle: latest}}}",
+        "cloudpickle must be the version of the package",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: AAA, python: '3.12', cloudpickle: '3.1'}}}",
+        "data must be Base64",
+    ),
+    (
+        "Task",
+        "{pool: p, function: {pickle: {data: 'AA-_', python: '3.12', cloudpickle: '3.1'}}}",
+        "data must be Base64",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], processesPerMachine: 2}",
+        "processesPerMachine is for Tasks that run on all machines: set placement: All",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: 0, processesPerMachine: 1}",
+        "processesPerMachine is for Tasks that run on all machines: set placement: All",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: All, processesPerMachine: 0}",
+        "spec.processesPerMachine",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: All, processesPerMachine: 65}",
+        "spec.processesPerMachine",
     ),
     (
         "Task",

@@ -45,6 +45,25 @@ async fn tasks_that_share_a_machine_divide_its_accelerators_until_the_pool_share
     ];
     ensure!(seen == expected, "{seen:#?}");
 
+    // Four processes of one Task: their numbers and their accelerators are in one order.
+    let look = "import os\ndef main():\n    \
+        return [os.environ['LOCAL_RANK'], os.environ['SKYWARD_WORKER'], os.environ['CUDA_VISIBLE_DEVICES']]\n";
+    let processes = json!({"placement": "All", "processesPerMachine": 4, "function": {"source": look}});
+    space.task("processes", "p", processes).await?;
+    let status = space.task_ended("processes").await?.status.unwrap_or_default();
+    let seen: Vec<_> = status
+        .results
+        .iter()
+        .filter_map(|result| result.value.clone())
+        .collect();
+    let expected = [
+        json!(["0", "0", "0,1"]),
+        json!(["1", "1", "2,3"]),
+        json!(["2", "2", "4,5"]),
+        json!(["3", "3", "6,7"]),
+    ];
+    ensure!(seen == expected, "{seen:#?}");
+
     let patch = r#"{"spec":{"worker":{"devices":"Share"}}}"#;
     space
         .kubectl(&["patch", "pool", "p", "--type=merge", "-p", patch])

@@ -162,7 +162,7 @@ async fn each_run_has_the_lowest_place_that_no_other_run_has_also_after_opening_
     let folder = tempfile::tempdir().unwrap();
     let numbered = |run_id: &str| RunSpec {
         places: 2,
-        // What somebody else says of it does not count.
+        // No number of a place does not count.
         place: 9,
         ..spec(run_id)
     };
@@ -195,5 +195,20 @@ async fn each_run_has_the_lowest_place_that_no_other_run_has_also_after_opening_
     for (run_id, expected) in [("d", 0), ("e", 3)] {
         ledger.accept(numbered(run_id)).await.unwrap();
         assert_eq!(place(&ledger, run_id), Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_run_has_the_place_that_its_order_names_while_that_is_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = open(folder.path(), "b");
+    for (run_id, wanted, expected) in [("a", 2, 2), ("b", 2, 0), ("c", 1, 1), ("d", 0, 3), ("e", 3, 4)] {
+        let numbered = RunSpec {
+            places: 4,
+            place: wanted,
+            ..spec(run_id)
+        };
+        ledger.accept(numbered).await.unwrap();
+        assert_eq!(ledger.run(run_id).unwrap().place, Some(expected), "{run_id}");
     }
 }

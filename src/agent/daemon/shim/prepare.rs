@@ -211,7 +211,9 @@ fn prepare_function(
     spec: &RunSpec,
     function: &Function,
 ) -> Result<(), Failure> {
-    let (module, source) = if function.module.is_empty() {
+    let (module, source) = if function.pickle.is_some() {
+        (String::new(), None)
+    } else if function.module.is_empty() {
         let module = module_name(&spec.task);
         let source = sources.write(&format!("{module}.py"), function.source.as_bytes())?;
         (module, Some(text(&source)))
@@ -221,6 +223,12 @@ fn prepare_function(
     let call = serde_json::json!({
         "source": source,
         "module": module,
+        // Only the run itself, as its user, looks into it.
+        "pickle": function.pickle.as_ref().map(|pickle| serde_json::json!({
+            "data": pickle.data,
+            "python": pickle.python,
+            "cloudpickle": pickle.cloudpickle,
+        })),
         "entrypoint": if function.entrypoint.is_empty() { "main" } else { &function.entrypoint },
         "args": if function.args_json.is_empty() { "[]" } else { &function.args_json },
         "kwargs": if function.kwargs_json.is_empty() { "{}" } else { &function.kwargs_json },

@@ -2,7 +2,7 @@
 
 use skyward_agent::{
     log::{self, Stream},
-    protocol::{ReadResultRequest, RunSpec, finished::Ending},
+    protocol::{Function, Pickle, ReadResultRequest, RunSpec, finished::Ending, run_spec::Work},
 };
 
 use crate::machine::{Machine, function};
@@ -23,6 +23,27 @@ async fn a_return_value_comes_with_the_end() {
     assert!(finished.has_result);
     assert_eq!(finished.result, br#"{"sum":3,"node":3}"#);
     assert_eq!(finished.log_tail, b"adding\n");
+}
+
+#[tokio::test]
+async fn a_pickle_of_another_python_is_refused_with_both_versions() {
+    let mut machine = Machine::start().await;
+    let pickle = Pickle {
+        data: "no Base64".into(),
+        python: "3.1.7".into(),
+        cloudpickle: "3.1.1".into(),
+    };
+    let spec = RunSpec {
+        work: Some(Work::Function(Function {
+            pickle: Some(pickle),
+            ..Function::default()
+        })),
+        ..function("r", "", "[]")
+    };
+    let finished = machine.run(spec).await;
+    assert_eq!(finished.ending(), Ending::BadSource, "{}", finished.message);
+    let expected = "the function was pickled with Python 3.1.7 and the machine has 3.";
+    assert!(finished.message.contains(expected), "{}", finished.message);
 }
 
 #[tokio::test]

@@ -409,8 +409,10 @@ pub struct StartOrder {
     pub slot: u32,
     /// What its machine has.
     pub accelerator: Option<OfferedAccelerator>,
-    /// The machines of all ranks.
+    /// The machines of all ranks: each once, in order of its ranks.
     pub peers: Vec<Peer>,
+    /// Ranks on each of them.
+    pub processes: u32,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// The object, if it was just written; else it is read.

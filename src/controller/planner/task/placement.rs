@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use skyward_api::task::Placement;
+use skyward_api::{MAX_RANKS, task::Placement};
 
 use crate::task::model::SlotAttempt;
 
@@ -44,6 +44,18 @@ pub enum Wait {
     },
     /// The Pool never has a machine of that rank.
     OutOfRange,
+    /// It has more processes on each machine than a machine has places.
+    FewPlaces {
+        /// The processes.
+        processes: u32,
+    },
+    /// It would have more ranks than a Task may have.
+    ManyRanks {
+        /// How many machines take runs.
+        ready: u32,
+        /// Its processes on each of them.
+        processes: u32,
+    },
 }
 
 /// Gives out the places of one moment.
@@ -51,14 +63,24 @@ pub enum Wait {
 pub struct Planner {
     // In order of slots: the index is the rank.
     rooms: Vec<Room>,
-    desired: u32,
-    min: u32,
+    size: Size,
     last: Option<SlotAttempt>,
+}
+
+/// How large a Pool is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Machines that it wants.
+    pub desired: u32,
+    /// Machines with which broadcasts start.
+    pub min: u32,
+    /// Places of each machine.
+    pub concurrency: u32,
 }
 
 impl Planner {
     /// A planner over the machines that take runs; `last` got the newest single run.
-    pub fn new(mut rooms: Vec<Room>, desired: u32, min: u32, last: Option<SlotAttempt>) -> Self {
+    pub fn new(mut rooms: Vec<Room>, size: Size, last: Option<SlotAttempt>) -> Self {
         rooms.sort_unstable_by_key(|room| room.place);
         // While a slot's machine is being replaced there may be two of it: the newer counts.
         let mut newest: Vec<Room> = Vec::with_capacity(rooms.len());
@@ -70,8 +92,7 @@ impl Planner {
         }
         Self {
             rooms: newest,
-            desired,
-            min,
+            size,
             last,
         }
     }
@@ -90,7 +111,7 @@ impl Planner {
     pub fn place(&mut self, placement: Placement) -> Result<Vec<SlotAttempt>, Wait> {
         match placement {
             Placement::One => self.one(),
-            Placement::All => self.all(),
+            Placement::All(processes) => self.all(processes),
             Placement::Rank(rank) => self.rank(rank),
         }
     }
@@ -131,27 +152,34 @@ impl Planner {
         Ok(vec![place])
     }
 
-    fn all(&mut self) -> Result<Vec<SlotAttempt>, Wait> {
+    /// The ranks of one machine follow each other.
+    fn all(&mut self, processes: u32) -> Result<Vec<SlotAttempt>, Wait> {
         let ready = self.rooms.len() as u32;
-        if ready < self.min.max(1) {
-            return Err(Wait::FewMachines {
-                ready,
-                wanted: self.min.max(1),
-            });
+        let min = self.size.min.max(1);
+        if ready < min {
+            return Err(Wait::FewMachines { ready, wanted: min });
+        }
+        // Nothing is reserved for what cannot start before a person changes something.
+        if processes > self.size.concurrency {
+            return Err(Wait::FewPlaces { processes });
+        }
+        if ready.saturating_mul(processes) > MAX_RANKS {
+            return Err(Wait::ManyRanks { ready, processes });
         }
         // Nothing is reserved: machines change only when they are idle, so others may use them meanwhile.
         let newest = self.most_alike();
         if newest < ready {
             return Err(Wait::Environments { newest, ready });
         }
-        let complete = self.rooms.iter().all(|room| room.free > 0);
+        let complete = self.rooms.iter().all(|room| room.free >= processes);
         // Reserved for the Task even if it cannot start now.
         for room in &mut self.rooms {
-            room.free = room.free.saturating_sub(1);
-            room.used += u32::from(complete);
+            room.free = room.free.saturating_sub(processes);
+            room.used += if complete { processes } else { 0 };
         }
         if complete {
-            Ok(self.rooms.iter().map(|room| room.place).collect())
+            let each = |room: &Room| std::iter::repeat_n(room.place, processes as usize);
+            Ok(self.rooms.iter().flat_map(each).collect())
         } else {
             Err(Wait::NoPlace)
         }
@@ -167,13 +195,13 @@ impl Planner {
     }
 
     fn rank(&mut self, rank: u32) -> Result<Vec<SlotAttempt>, Wait> {
-        if rank >= self.desired {
+        if rank >= self.size.desired {
             return Err(Wait::OutOfRange);
         }
         // Not before the Pool has its minimum: while it comes up, the lowest slot may be the
         // last to be Ready, and the head would be whichever machine was first.
         let ready = self.rooms.len() as u32;
-        let wanted = self.min.max(rank + 1);
+        let wanted = self.size.min.max(rank + 1);
         let few = Wait::FewMachines { ready, wanted };
         if ready < wanted {
             return Err(few);
@@ -212,8 +240,16 @@ mod tests {
             .collect()
     }
 
+    fn of(desired: u32, min: u32) -> Size {
+        Size {
+            desired,
+            min,
+            concurrency: 4,
+        }
+    }
+
     fn planner(free: &[u32]) -> Planner {
-        Planner::new(rooms(free), free.len() as u32, free.len() as u32, None)
+        Planner::new(rooms(free), of(free.len() as u32, free.len() as u32), None)
     }
 
     fn slots(placed: Result<Vec<SlotAttempt>, Wait>) -> Vec<u32> {
@@ -227,7 +263,11 @@ mod tests {
             .flat_map(|_| slots(planner.place(Placement::One)))
             .collect();
         assert_eq!(taken, [1, 2, 1, 2, 0, 1]);
-        let mut idle = Planner::new(rooms(&[4, 4, 4]), 3, 3, Some(SlotAttempt { slot: 1, attempt: 1 }));
+        let mut idle = Planner::new(
+            rooms(&[4, 4, 4]),
+            of(3, 3),
+            Some(SlotAttempt { slot: 1, attempt: 1 }),
+        );
         assert_eq!(slots(idle.place(Placement::One)), [2]);
         assert_eq!(slots(idle.place(Placement::One)), [0]);
     }
@@ -239,7 +279,7 @@ mod tests {
             let first = planner.first(Placement::One).map(|place| place.slot);
             assert_eq!(first, Ok(1));
         }
-        assert_eq!(planner.first(Placement::All), Err(Wait::NoPlace));
+        assert_eq!(planner.first(Placement::All(1)), Err(Wait::NoPlace));
         assert_eq!(slots(planner.place(Placement::One)), [1]);
         assert_eq!(planner.first(Placement::One), Err(Wait::NoPlace));
     }
@@ -247,7 +287,7 @@ mod tests {
     #[test]
     fn all_waits_for_one_free_place_on_each_machine_and_keeps_what_is_free() {
         let mut planner = planner(&[1, 0, 2]);
-        assert_eq!(planner.place(Placement::All), Err(Wait::NoPlace));
+        assert_eq!(planner.place(Placement::All(1)), Err(Wait::NoPlace));
         // Machine 0's only place is kept; machine 2 has one more.
         assert_eq!(slots(planner.place(Placement::One)), [2]);
         assert_eq!(planner.place(Placement::One), Err(Wait::NoPlace));
@@ -255,26 +295,69 @@ mod tests {
     }
 
     #[test]
+    fn several_processes_of_a_machine_follow_each_other_and_take_a_place_each() {
+        let mut planner = planner(&[2, 3]);
+        assert_eq!(slots(planner.place(Placement::All(2))), [0, 0, 1, 1]);
+        assert_eq!(slots(planner.place(Placement::One)), [1]);
+        assert!(planner.is_exhausted());
+    }
+
+    #[test]
+    fn processes_wait_for_places_on_each_machine_and_keep_what_is_free() {
+        let mut planner = planner(&[2, 4]);
+        assert_eq!(planner.place(Placement::All(3)), Err(Wait::NoPlace));
+        // One place of machine 1 is more than is waited for.
+        assert_eq!(slots(planner.place(Placement::One)), [1]);
+        assert!(planner.is_exhausted());
+    }
+
+    #[test]
+    fn processes_that_can_never_start_reserve_nothing() {
+        let mut planner = planner(&[4, 4]);
+        let few = Err(Wait::FewPlaces { processes: 5 });
+        assert_eq!(planner.place(Placement::All(5)), few);
+        let mut large = Planner::new(rooms(&[4; 251]), of(251, 251), None);
+        let many = Err(Wait::ManyRanks {
+            ready: 251,
+            processes: 2,
+        });
+        assert_eq!(large.place(Placement::All(2)), many);
+        for mut planner in [planner, large] {
+            let machines = planner.rooms.len();
+            assert_eq!(
+                planner.place(Placement::All(1)).map(|places| places.len()),
+                Ok(machines)
+            );
+            assert!(planner.rooms.iter().all(|room| room.free == 3));
+        }
+        let mut largest = Planner::new(rooms(&[4; 250]), of(250, 250), None);
+        assert_eq!(
+            largest.place(Placement::All(2)).map(|places| places.len()),
+            Ok(500)
+        );
+    }
+
+    #[test]
     fn all_waits_for_one_environment_and_keeps_no_machine_from_others_meanwhile() {
         let mut machines = rooms(&[1, 1, 1]);
         machines[1].environment = 1;
-        let mut planner = Planner::new(machines.clone(), 3, 3, None);
+        let mut planner = Planner::new(machines.clone(), of(3, 3), None);
         let differ = Wait::Environments { newest: 2, ready: 3 };
-        assert_eq!(planner.place(Placement::All), Err(differ));
+        assert_eq!(planner.place(Placement::All(1)), Err(differ));
         assert_eq!(slots(planner.place(Placement::Rank(1))), [1]);
         assert_eq!(slots(planner.place(Placement::One)), [0]);
         machines.iter_mut().for_each(|room| room.environment = 1);
-        let mut planner = Planner::new(machines, 3, 3, None);
-        assert_eq!(slots(planner.place(Placement::All)), [0, 1, 2]);
+        let mut planner = Planner::new(machines, of(3, 3), None);
+        assert_eq!(slots(planner.place(Placement::All(1))), [0, 1, 2]);
     }
 
     #[test]
     fn all_starts_with_the_minimum_of_machines() {
-        let mut planner = Planner::new(rooms(&[1, 1]), 4, 2, None);
-        assert_eq!(slots(planner.place(Placement::All)), [0, 1]);
-        let mut planner = Planner::new(rooms(&[1, 1]), 4, 3, None);
+        let mut planner = Planner::new(rooms(&[1, 1]), of(4, 2), None);
+        assert_eq!(slots(planner.place(Placement::All(1))), [0, 1]);
+        let mut planner = Planner::new(rooms(&[1, 1]), of(4, 3), None);
         assert_eq!(
-            planner.place(Placement::All),
+            planner.place(Placement::All(1)),
             Err(Wait::FewMachines { ready: 2, wanted: 3 })
         );
         // A Task reserves nothing while machines are missing: others may use them meanwhile.
@@ -285,14 +368,14 @@ mod tests {
     fn a_rank_is_the_nth_machine_that_takes_runs() {
         let mut machines = rooms(&[1, 1, 1]);
         machines.remove(1);
-        let mut early = Planner::new(machines.clone(), 3, 3, None);
+        let mut early = Planner::new(machines.clone(), of(3, 3), None);
         let few = Wait::FewMachines { ready: 2, wanted: 3 };
         assert_eq!(
             early.place(Placement::Rank(0)),
             Err(few),
             "the Pool is not ready yet"
         );
-        let mut planner = Planner::new(machines, 3, 2, None);
+        let mut planner = Planner::new(machines, of(3, 2), None);
         assert_eq!(slots(planner.place(Placement::Rank(1))), [2]);
         assert_eq!(planner.place(Placement::Rank(1)), Err(Wait::NoPlace));
         assert_eq!(
@@ -312,9 +395,9 @@ mod tests {
             used: 0,
             environment: 0,
         });
-        let mut planner = Planner::new(machines, 1, 1, None);
+        let mut planner = Planner::new(machines, of(1, 1), None);
         assert_eq!(
-            planner.place(Placement::All),
+            planner.place(Placement::All(1)),
             Ok(vec![SlotAttempt { slot: 0, attempt: 2 }])
         );
     }
@@ -322,7 +405,7 @@ mod tests {
     fn placement() -> impl Strategy<Value = Placement> {
         prop_oneof![
             Just(Placement::One),
-            Just(Placement::All),
+            (1_u32..4).prop_map(Placement::All),
             (0_u32..6).prop_map(Placement::Rank)
         ]
     }
@@ -334,12 +417,12 @@ mod tests {
             wants in proptest::collection::vec(placement(), 0..40),
             min in 0_u32..6,
         ) {
-            let mut planner = Planner::new(rooms(&free), 6, min, None);
+            let mut planner = Planner::new(rooms(&free), of(6, min), None);
             let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
             for want in wants {
                 if let Ok(places) = planner.place(want) {
-                    if want == Placement::All {
-                        prop_assert_eq!(places.len(), free.len());
+                    if let Placement::All(processes) = want {
+                        prop_assert_eq!(places.len(), free.len() * processes as usize);
                     }
                     for place in places {
                         *taken.entry(place.slot).or_default() += 1;

@@ -63,13 +63,20 @@ pub fn placed(
     machines: &[&str],
     now: Timestamp,
 ) -> TaskStatus {
-    let on = match machines {
+    // The ranks of one machine follow each other.
+    let mut names = machines.to_vec();
+    names.dedup();
+    let on = match names.as_slice() {
         [only] => format!("on machine \"{only}\""),
         many => format!(
             "on {} machines, rank 0 on \"{}\"",
             many.len(),
             many.first().copied().unwrap_or_default()
         ),
+    };
+    let on = match places.len() / names.len().max(1) {
+        0 | 1 => on,
+        several => format!("{on}, in {several} processes on each"),
     };
     let conditions = [
         NewCondition::new(condition::SCHEDULED, true, reason::PLACED, on.clone()),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use skyward_api::condition::reason;
+use skyward_api::{MAX_RANKS, condition::reason};
 
 use super::{
     Dispatcher, FRESH, RESOLVING,
@@ -13,7 +13,7 @@ use super::{
 use crate::task::{
     message::Effect,
     model::{PoolView, RunId, SlotAttempt},
-    placement::{Planner, Room, Wait},
+    placement::{Planner, Room, Size, Wait},
     status::Why,
 };
 
@@ -51,7 +51,12 @@ impl Dispatcher {
                     used,
                 }
             });
-        let mut planner = Planner::new(rooms.collect(), pool.desired, pool.min, self.last);
+        let size = Size {
+            desired: pool.desired,
+            min: pool.min,
+            concurrency: pool.concurrency,
+        };
+        let mut planner = Planner::new(rooms.collect(), size, self.last);
         // A later attempt with something in the store may go on at a machine that has not told its
         // runs yet.
         let mut machines = self.machines.values();
@@ -236,6 +241,23 @@ fn why_no_room(wait: Wait, pool: &PoolView) -> Option<Why> {
                 "needs the same environment on all machines of Pool \"{name}\", whose image changed: at most {newest} \
                  of {ready} have the same; the others change when they are idle, or `kubectl describe pool {name}` says \
                  why they do not"
+            ),
+        )),
+        Wait::FewPlaces { processes } => Some(Why::new(
+            reason::TOO_MANY_PROCESSES,
+            format!(
+                "needs {processes} places on each machine, one for each of its processes; a machine of Pool \"{name}\" has \
+                 {}: set worker.concurrency of the Pool to {processes}, which takes effect at once, or create the Task \
+                 with a smaller processesPerMachine",
+                pool.concurrency
+            ),
+        )),
+        Wait::ManyRanks { ready, processes } => Some(Why::new(
+            reason::TOO_MANY_PROCESSES,
+            format!(
+                "would have {} ranks on the {ready} machines of Pool \"{name}\" that take Tasks, and a Task has at most \
+                 {MAX_RANKS}: create it with a smaller processesPerMachine, or for a smaller Pool",
+                ready.saturating_mul(processes)
             ),
         )),
         Wait::OutOfRange => Some(Why::new(

@@ -125,7 +125,7 @@ impl Dispatcher {
         waiting.obstacle = None;
         task.stored = Stored::Known(remembered.newest);
         // The store need not have all ranks of an `All`.
-        let is_one = task.entry.placement != Some(Placement::All);
+        let is_one = !matches!(task.entry.placement, Some(Placement::All(_)));
         if let Some((attempt, collected)) = remembered.outcome
             && is_one
             && attempt > task.counts.attempt

@@ -129,8 +129,11 @@ impl Dispatcher {
         if attempt.number != id.attempt {
             return;
         }
-        let peers = attempt
-            .places
+        // The ranks of one machine follow each other.
+        let mut machines = attempt.places.clone();
+        machines.dedup();
+        let processes = attempt.places.len() / machines.len().max(1);
+        let peers = machines
             .iter()
             .map(|place| {
                 self.machines
@@ -154,6 +157,7 @@ impl Dispatcher {
             slot: run.place.slot,
             accelerator: machine.accelerator.clone(),
             peers,
+            processes: u32::try_from(processes).unwrap_or(u32::MAX).max(1),
             grace: task.entry.grace,
             task: attempt.task.clone(),
             resolved: attempt.resolved.clone(),

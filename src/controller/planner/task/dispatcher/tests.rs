@@ -28,6 +28,7 @@ mod chaos;
 mod faults;
 mod git;
 mod holds;
+mod processes;
 mod progress;
 mod restored;
 mod stories;

@@ -57,13 +57,14 @@ impl Waiting {
 /// Longest list of names of other Pools in a message, in bytes: thousands of Tasks may wait for one Pool.
 const OTHERS: usize = 300;
 
-const KNOWN_WAITS: [&str; 18] = [
+const KNOWN_WAITS: [&str; 19] = [
     reason::NAMESPACE_NOT_SERVED,
     reason::WAITING_FOR_MACHINE,
     reason::POOL_NOT_FOUND,
     reason::POOL_NOT_READY,
     reason::POOL_OFF,
     reason::RANK_OUT_OF_RANGE,
+    reason::TOO_MANY_PROCESSES,
     reason::REFERENCE_NOT_FOUND,
     reason::REFERENCE_TOO_LARGE,
     reason::SOURCE_REFUSED,
@@ -326,7 +327,10 @@ impl Dispatcher {
         let again = waiting.again.clone();
         let needs = match (&again, task.entry.placement) {
             (Some(again), _) => format!("{}; ", again.message),
-            (None, Some(Placement::All)) => "needs a free place on each machine: ".to_owned(),
+            (None, Some(Placement::All(1))) => "needs a free place on each machine: ".to_owned(),
+            (None, Some(Placement::All(processes))) => {
+                format!("needs {processes} free places on each machine: ")
+            }
             (None, Some(Placement::Rank(rank))) => format!("needs a free place on rank {rank}: "),
             (None, Some(Placement::One) | None) => String::new(),
         };

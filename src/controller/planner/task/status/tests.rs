@@ -54,6 +54,37 @@ fn ranges_join_neighbours() {
 }
 
 #[test]
+fn a_placement_names_its_machines_and_the_processes_on_each() {
+    let running = |places: &[SlotAttempt], machines: &[&str]| {
+        let status = placed(&entry(), COUNTS, places, machines, time(1));
+        assert_eq!(status.done, format!("0/{}", places.len()));
+        condition::find(&status.conditions, condition::RUNNING)
+            .unwrap()
+            .message
+            .clone()
+    };
+    assert_eq!(
+        running(&[place(0)], &["p-0"]),
+        "attempt 1 runs on machine \"p-0\""
+    );
+    assert_eq!(
+        running(&[place(0), place(1)], &["p-0", "p-1"]),
+        "attempt 1 runs on 2 machines, rank 0 on \"p-0\""
+    );
+    assert_eq!(
+        running(
+            &[place(0), place(0), place(1), place(1)],
+            &["p-0", "p-0", "p-1", "p-1"]
+        ),
+        "attempt 1 runs on 2 machines, rank 0 on \"p-0\", in 2 processes on each"
+    );
+    assert_eq!(
+        running(&[place(0), place(0)], &["p-0", "p-0"]),
+        "attempt 1 runs on machine \"p-0\", in 2 processes on each"
+    );
+}
+
+#[test]
 fn durations_are_read_at_a_glance() {
     for (milliseconds, text) in [
         (250, "0.2s"),

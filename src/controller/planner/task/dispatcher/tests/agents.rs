@@ -141,9 +141,12 @@ impl World {
                     connection,
                     machine,
                     source,
+                    peers,
+                    processes,
                     ..
                 } = *order;
                 self.started_with.push((run.uid.clone(), source));
+                self.told_of.insert(run.clone(), (peers.len(), processes));
                 let result = if before {
                     Err(lost())
                 } else if self.refuses_epoch(&machine) {

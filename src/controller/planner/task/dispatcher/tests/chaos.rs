@@ -69,6 +69,10 @@ impl Chaos {
                         _ => json!("One"),
                     };
                     let mut spec = json!({ "pool": "p", "command": ["true"], "placement": placement });
+                    if spec["placement"] == "All" && self.names.is_multiple_of(2) {
+                        let places = world.pool.as_ref().map(|pool| pool.concurrency);
+                        spec["processesPerMachine"] = json!(places);
+                    }
                     match self.rng.random_range(0..10) {
                         0..3 => spec["source"] = json!({ "configMap": { "name": "code" } }),
                         3..5 => {

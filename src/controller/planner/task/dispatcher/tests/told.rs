@@ -32,7 +32,7 @@ impl World {
                 Some(name)
             }
             Effect::Start(order) => {
-                let ranks = order.peers.len();
+                let ranks = order.peers.len() * order.processes as usize;
                 block.line(
                     "does",
                     format!("starts run {} of {ranks} on {}", order.run, order.machine),

@@ -51,6 +51,8 @@ pub(super) struct World {
     pub(super) cancelled: Vec<FetchKey>,
     /// The files that runs were started with, in order.
     pub(super) started_with: Vec<(Uid, Option<String>)>,
+    /// How many machines each run was told of, and how many ranks of each.
+    pub(super) told_of: BTreeMap<RunId, (usize, u32)>,
     /// Names of Tasks whose statuses the API server will never take.
     pub(super) invalid: BTreeSet<String>,
     /// Tell the history, to look into one.
@@ -119,6 +121,7 @@ impl World {
             fetches: Vec::new(),
             cancelled: Vec::new(),
             started_with: Vec::new(),
+            told_of: BTreeMap::new(),
             invalid: BTreeSet::new(),
             told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),
             story: None,
