@@ -147,7 +147,7 @@ pub(crate) async fn change(
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Change, BootstrapError> {
     let made = async {
-        let mut facts = bootstrap.look().await?;
+        let mut facts = bootstrap.look(bootstrap.spec, bootstrap.limit(SHORT)).await?;
         let steps: Vec<Step> = plan::steps(bootstrap.spec, Some(&facts))
             .into_iter()
             .filter(|step| step.is_of_environment())
@@ -157,7 +157,10 @@ pub(crate) async fn change(
     match made.await {
         Ok(made) => Ok(Change::Made { lock: made.lock }),
         Err(BootstrapError::Failed(failure)) => {
-            let environment = bootstrap.look().await?.environment;
+            // What made the change fail must not hide what runs find: a full disk has no room for the folder of
+            // the new environment, and the time for the steps may be over.
+            let kept = bootstrap.spec.as_it_is();
+            let environment = bootstrap.look(&kept, SHORT).await?.environment;
             Ok(Change::Failed { failure, environment })
         }
         Err(error) => Err(error),
@@ -178,7 +181,7 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, BootstrapError> {
     let Bootstrap { spec, binaries, .. } = bootstrap;
     progress(at(Step::Probe, &plan::steps(spec, None)));
-    let mut facts = bootstrap.look().await?;
+    let mut facts = bootstrap.look(spec, bootstrap.limit(SHORT)).await?;
     if let Some(reason) = plan::unusable(&facts, binaries) {
         return Err(unsupported(reason));
     }
@@ -314,9 +317,9 @@ impl Bootstrap<'_> {
             .map_err(|error| describe(Step::Start.name(), error))
     }
 
-    async fn look(&self) -> Result<Facts, BootstrapError> {
-        let script = steps::prepare(self.spec, self.binaries);
-        match self.run(&script, self.limit(SHORT)).await {
+    async fn look(&self, spec: &Spec, limit: Duration) -> Result<Facts, BootstrapError> {
+        let script = steps::prepare(spec, self.binaries);
+        match self.run(&script, limit).await {
             Ok(said) if said.get("prepared") == Some("yes") => Ok(Facts::read(&said)),
             Ok(said) => Err(describe(
                 Step::Probe.name(),
