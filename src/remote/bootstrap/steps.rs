@@ -700,6 +700,45 @@ torch-vision = { index = "index-0" }
         }
     }
 
+    /// It may be wanted again while its removal goes on: half of it must not be found with the marks of its steps.
+    #[cfg(unix)]
+    #[test]
+    fn an_environment_that_goes_is_gone_by_its_name_before_its_files_are_removed() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        for name in [
+            "envs/a/.skyward",
+            "envs/b/.skyward",
+            "envs/c",
+            "programs",
+            "login/.ssh",
+        ] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("envs/a", path("venv")).unwrap();
+        // The removal has not begun yet.
+        std::fs::write(path("programs/rm"), "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(path("programs/rm"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let spec = Spec {
+            environment: "c".into(),
+            home: Some(home.path().display().to_string()),
+            ..Spec::default()
+        };
+        let text = prepare(&spec, &AgentBinaries::default()).text("::t");
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &text])
+            .env("PATH", format!("{}:/usr/bin:/bin", path("programs").display()))
+            .env("HOME", path("login"))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        let left = ["a", "b", "c"].map(|name| path("envs").join(name).exists());
+        assert_eq!(left, [true, false, true], "{errors}");
+    }
+
     #[test]
     fn every_script_is_posix_shell() {
         let spec = Spec {
