@@ -13,7 +13,7 @@ use super::script::Said;
 
 /// Most bytes of a list.
 pub(crate) const MOST: usize = 128 * 1024;
-/// Lists that are kept for the next machine, by this process: few Pools are prepared at the same time.
+/// Lists that are kept for the next machine, by this process, besides those that machines look for just now.
 const KEPT: usize = 16;
 
 /// The list that the script found; none where the machine sent something else.
@@ -77,8 +77,12 @@ impl Locks {
             return found.clone();
         }
         let new = Slot::default();
-        if known.len() == KEPT {
-            known.pop_front();
+        // A list that a machine looks for or waits for stays: there are at most as many as machines.
+        let idle = |(_, slot): &(String, Slot)| Arc::strong_count(slot) == 1;
+        if known.len() >= KEPT
+            && let Some(oldest) = known.iter().position(idle)
+        {
+            known.remove(oldest);
         }
         known.push_back((environment.to_owned(), new.clone()));
         new
@@ -139,6 +143,19 @@ mod tests {
         *first = Some("numpy==2".into());
         drop(first);
         assert_eq!(second.await.unwrap().as_deref(), Some("numpy==2"));
+    }
+
+    #[tokio::test]
+    async fn a_list_that_a_machine_looks_for_is_not_looked_for_by_a_second_one_however_many_others_there_are()
+    {
+        let locks = Locks::default();
+        let first = locks.turn("first").await;
+        for number in 0..2 * KEPT {
+            *locks.turn(&number.to_string()).await = Some("x".into());
+        }
+        assert!(futures::FutureExt::now_or_never(locks.turn("first")).is_none());
+        drop(first);
+        assert_eq!(locks.0.lock().len(), KEPT);
     }
 
     #[tokio::test]
