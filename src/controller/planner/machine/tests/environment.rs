@@ -210,6 +210,24 @@ fn a_change_that_failed_leaves_the_machine_with_its_environment_and_it_takes_run
 }
 
 #[test]
+fn what_failed_is_tried_again_when_the_pool_asked_for_another_environment_in_between() {
+    let mut seen = has_a();
+    asks_for(&mut seen, "b", "m");
+    let mut seen = then(&seen, &plan(&seen, at(NOW)));
+    says(&mut seen, Some("a"));
+    seen.session.as_mut().unwrap().environment.failed = Some(("b".into(), Box::new(step_fails())));
+    let mut seen = then(&seen, &plan(&seen, at(NOW + 5)));
+    says(&mut seen, Some("a"));
+    asks_for(&mut seen, "a", "");
+    let back = plan(&seen, at(NOW + 10));
+    assert_eq!(environment(&back).failed, None);
+    assert!(back.events.is_empty() && !back.keep_log, "{:?}", back.events);
+    let mut seen = then(&seen, &back);
+    asks_for(&mut seen, "b", "m");
+    assert_eq!(made(&plan(&seen, at(NOW + 20))), [Some("b")]);
+}
+
+#[test]
 fn a_change_that_has_begun_goes_on_with_the_newest_image_although_the_turn_is_anothers() {
     let mut seen = has_a();
     asks_for(&mut seen, "b", "m");
