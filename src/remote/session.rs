@@ -375,7 +375,10 @@ impl Session {
                 let MachineKey { namespace, name } = &spec.machine;
                 self.waits(shared.uploads.wait(namespace, name)).boxed()
             },
-            versions: &|| self.waits(shared.locks.turn(&spec.bootstrap.environment)).boxed(),
+            versions: &|kind| {
+                self.waits(shared.locks.turn(&spec.bootstrap.environment, kind))
+                    .boxed()
+            },
             deadline: &deadline,
         };
         let mut progress = |progress: Progress| {

@@ -82,8 +82,9 @@ pub(crate) struct Bootstrap<'a> {
     pub(crate) binaries: &'a AgentBinaries,
     /// Waits for the turn to upload something. The deadline is later afterwards.
     pub(crate) uploads: &'a (dyn Fn() -> BoxFuture<'a, Turn> + Send + Sync),
-    /// Waits for the turn to find the versions of the Python packages. The deadline is later afterwards.
-    pub(crate) versions: &'a (dyn Fn() -> BoxFuture<'a, Found> + Send + Sync),
+    /// Waits for the turn to find the versions of the Python packages for that kind of machine. The deadline is
+    /// later afterwards.
+    pub(crate) versions: &'a (dyn Fn(String) -> BoxFuture<'a, Found> + Send + Sync),
     pub(crate) deadline: &'a Deadline,
 }
 
@@ -275,18 +276,20 @@ impl Bootstrap<'_> {
         Ok(Made { all_done, lock })
     }
 
-    /// The versions of the Python packages: those that the spec names, else those that another machine found, else
-    /// this machine finds them, and others wait for that.
+    /// The versions of the Python packages: those that the spec names, else those that another machine of its kind
+    /// found, else this machine finds them, and others wait for that.
     async fn versions(
         &self,
         facts: &Facts,
         python: Option<&str>,
         mut begins: impl FnMut(),
     ) -> Result<Arc<str>, BootstrapError> {
-        if let Some(lock) = &self.spec.lock {
-            return Ok(lock::pinned(lock).into());
+        let kind = plan::kind(facts, python);
+        let kept = self.spec.lock.as_deref();
+        if let Some(lock) = kept.and_then(|lists| lock::among(lists, &kind)) {
+            return Ok(lock.into());
         }
-        let mut found = (self.versions)().await;
+        let mut found = (self.versions)(kind.clone()).await;
         if let Some(lock) = &*found {
             return Ok(lock.clone());
         }
@@ -298,7 +301,7 @@ impl Bootstrap<'_> {
         let lock = lock::read(&said).ok_or_else(|| {
             BootstrapError::Broken("no list of versions where a machine of ours sends one".to_owned())
         })?;
-        let lock: Arc<str> = lock.into();
+        let lock: Arc<str> = lock::of_kind(&kind, &lock).into();
         *found = Some(lock.clone());
         Ok(lock)
     }

@@ -109,10 +109,12 @@ impl Session {
                 let MachineKey { namespace, name } = &spec.machine;
                 shared.uploads.wait(namespace, name).boxed()
             },
-            versions: &|| {
-                async {
+            versions: &|kind| {
+                let turn = shared.locks.turn(&spec.bootstrap.environment, kind);
+                let deadline = &deadline;
+                async move {
                     let since = Instant::now();
-                    let turn = shared.locks.turn(&spec.bootstrap.environment).await;
+                    let turn = turn.await;
                     deadline.extend(since.elapsed());
                     turn
                 }
