@@ -454,12 +454,10 @@ impl Session {
         info!(machine = %self.spec.borrow().machine, version = facts.version, "machine is ready");
         let published = agent.clone();
         let spec = self.spec.borrow().clone();
-        let target = spec.bootstrap.target();
+        // While another one is to be made it is not said which one is in use.
+        let is_due = self.was_ready() && self.is_due(&spec.bootstrap, &prepared.environment);
         self.publish(|p| {
             let environment = &mut p.state.environment;
-            // While another one is to be made it is not said which one is in use.
-            let is_due =
-                p.state.ready_at.is_some() && target.is_some_and(|target| target != prepared.environment);
             environment.in_use = (!is_due).then(|| prepared.environment.clone());
             environment.step = None;
             if let Some(lock) = &prepared.lock {
