@@ -2,13 +2,14 @@
 # The Python package: ruff and mypy for each version that Tasks may have, or its tests on each Python
 # of that kind that this machine has.
 #
-#   hack/python.sh lint|test
+#   hack/python.sh lint|test|tools
 #
-# The linters and NumPy, for arrays in the tests, are installed once, from the machine's own package index.
+# The linters, NumPy for arrays in the tests, and uv for the tests of what machines install are installed once, from
+# the machine's own package index; `tools` does nothing else.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3")
+TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3" uv==0.13.9)
 OLDEST=3.10
 NEWEST=3.14
 TO=$SKYWARD_CACHE/python-tools
@@ -19,7 +20,7 @@ if [ "$(cat "$TO/complete" 2>/dev/null)" != "${TOOLS[*]}" ]; then
   virtual_environment "$TO" >&2 ||
     die "python3 makes no virtual environments here"
   "$TO/bin/pip" install --quiet --no-compile --disable-pip-version-check --only-binary :all: "${TOOLS[@]}" >&2 ||
-    die "pip could not install ruff, mypy and NumPy; without them the Python package is not checked"
+    die "pip could not install ruff, mypy, NumPy and uv; without them the Python package is not checked"
   printf '%s' "${TOOLS[*]}" >"$TO/complete"
 fi
 
@@ -49,5 +50,6 @@ tests() {
 case ${1:-} in
   lint) lint ;;
   test) tests ;;
-  *) die "hack/python.sh lint|test" ;;
+  tools) ;;
+  *) die "hack/python.sh lint|test|tools" ;;
 esac
