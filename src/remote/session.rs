@@ -470,7 +470,9 @@ impl Session {
             p.state.newer_epoch = None;
             p.state.stage = Stage::Ready;
             p.agent = Some(published);
-            p.transcript = None;
+            if let Some(transcript) = p.transcript.take() {
+                p.state.environment.times = transcript.times();
+            }
         });
     }
 

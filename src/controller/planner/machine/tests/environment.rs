@@ -147,6 +147,7 @@ fn a_change_is_on_record_until_the_machine_says_that_it_has_the_new_environment(
     assert!(why(&midst).2.contains("4/5 packages"), "{}", why(&midst).2);
     let mut seen = then(&seen, &midst);
     says(&mut seen, Some("b"));
+    seen.session.as_mut().unwrap().environment.times = "packages 3.2 s".into();
     let done = plan(&seen, at(NOW));
     assert_eq!(
         (environment(&done).hash.as_str(), environment(&done).is_changing()),
@@ -155,6 +156,8 @@ fn a_change_is_on_record_until_the_machine_says_that_it_has_the_new_environment(
     assert_eq!(why(&done).1, reason::AGENT_READY);
     assert_eq!((made(&done), status(&done).step.as_str()), (vec![None], ""));
     assert_eq!(done.events[0].reason, events::reason::ENVIRONMENT_CHANGED);
+    let note = &done.events[0].note;
+    assert!(note.ends_with("; its steps: packages 3.2 s"), "{note}");
 }
 
 fn step_fails() -> SessionFailure {
