@@ -3,7 +3,8 @@
 # line each, `name value unit bar raw-limit`; progress goes to standard error.
 #
 #   ONLY=cold,tasks make bench     some of agent, sessions, matching (these need no cluster),
-#                                  cold, tasks, attack, results, rest, clouds, memory
+#                                  cold, packages, tasks, attack, results, rest,
+#                                  clouds, memory
 #   KEEP=1 make bench              leave a cluster that this run started
 #   PROFILE=dev make bench         the programs of demo and tests: slower, and no second compile
 set -euo pipefail

@@ -2,13 +2,14 @@
 # The Python package: ruff and mypy for each version that Tasks may have, or its tests on each Python
 # of that kind that this machine has.
 #
-#   hack/python.sh lint|test
+#   hack/python.sh lint|test|tools
 #
-# The linters, and NumPy, cloudpickle and lz4 for the tests, are installed once, from the machine's own package index.
+# The linters, NumPy, cloudpickle and lz4 for the tests, and uv for the tests of what machines install are installed once,
+# from the machine's own package index; `tools` does nothing else.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3" "cloudpickle>=3,<4" "lz4>=4,<5")
+TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3" "cloudpickle>=3,<4" "lz4>=4,<5" uv==0.13.9)
 OLDEST=3.10
 NEWEST=3.14
 TO=$SKYWARD_CACHE/python-tools
@@ -49,5 +50,6 @@ tests() {
 case ${1:-} in
   lint) lint ;;
   test) tests ;;
-  *) die "hack/python.sh lint|test" ;;
+  tools) ;;
+  *) die "hack/python.sh lint|test|tools" ;;
 esac

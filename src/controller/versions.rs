@@ -1,7 +1,8 @@
 //! The versions of the Python packages that a machine found for the environment of its Pool: a Secret in the operator's
 //! namespace, named by the UID of the Pool, with the versions of its newest environment.
 //!
-//! The first machine that has made an environment decides: what is kept for its hash is never replaced. A Secret and no
+//! The first machine of its kind (architecture and Python) that has made an environment decides: what is kept for its hash
+//! is never replaced. A Secret and no
 //! ConfigMap, because the operator has the right to write those there already, and nobody of the Pool's namespace may
 //! say what machines install.
 
@@ -18,6 +19,8 @@ use skyward_api::labels;
 const HASH: &str = "environment";
 /// Entry of the versions.
 const VERSIONS: &str = "versions";
+/// Most bytes of the versions of all kinds of machines; those of further kinds are found by each machine.
+const MOST: usize = 512 * 1024;
 
 /// Why versions are not read or kept.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +43,7 @@ pub async fn get(
     Ok(found.and_then(|secret| of(&secret, hash)))
 }
 
-/// Keeps the versions of that environment, unless there are some.
+/// Keeps the versions of that environment for one kind of machine, unless there are some.
 pub async fn keep(
     client: &Client,
     namespace: &str,
@@ -50,9 +53,10 @@ pub async fn keep(
 ) -> Result<(), Error> {
     let secrets = secrets(client, namespace);
     let found = read(client, namespace, pool_uid).await?;
-    if found.as_ref().is_some_and(|secret| of(secret, hash).is_some()) {
+    let known = found.as_ref().and_then(|secret| of(secret, hash));
+    let Some(versions) = with(known.as_deref(), versions) else {
         return Ok(());
-    }
+    };
     let entry = |text: &str| ByteString(text.as_bytes().to_vec());
     let name = secret_name(pool_uid);
     let secret = Secret {
@@ -72,7 +76,7 @@ pub async fn keep(
         type_: Some("Opaque".to_owned()),
         data: Some(BTreeMap::from([
             (HASH.to_owned(), entry(hash)),
-            (VERSIONS.to_owned(), entry(versions)),
+            (VERSIONS.to_owned(), entry(&versions)),
         ])),
         ..Secret::default()
     };
@@ -99,6 +103,18 @@ pub async fn delete(client: &Client, namespace: &str, pool_uid: &str) -> Result<
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(Error("delete", error)),
     }
+}
+
+/// What is kept when a machine found this list: the line in front names the kind of machine that it is for. `None` where
+/// nothing changes.
+fn with(known: Option<&str>, list: &str) -> Option<String> {
+    let Some(known) = known else {
+        return Some(list.to_owned());
+    };
+    let kind = list.lines().next().unwrap_or_default();
+    let is_known = known.lines().any(|line| line == kind);
+    let is_small = known.len() + list.len() < MOST;
+    (!is_known && is_small).then(|| format!("{known}\n{list}"))
 }
 
 async fn read(client: &Client, namespace: &str, pool_uid: &str) -> Result<Option<Secret>, Error> {
@@ -132,5 +148,17 @@ mod tests {
         assert_eq!(of(&secret, "a").as_deref(), Some("numpy==2"));
         assert_eq!(of(&secret, "b"), None);
         assert_eq!(of(&Secret::default(), "a"), None);
+    }
+
+    #[test]
+    fn the_first_machine_of_each_kind_decides() {
+        let first = "# x86_64 3.12\nnumpy==2.3";
+        let all = with(None, first).unwrap();
+        assert_eq!(all, first);
+        assert_eq!(with(Some(&all), "# x86_64 3.12\nnumpy==2.4"), None);
+        let all = with(Some(&all), "# aarch64 3.12\nnumpy==2.2").unwrap();
+        assert_eq!(all, "# x86_64 3.12\nnumpy==2.3\n# aarch64 3.12\nnumpy==2.2");
+        let large = format!("# s390x 3.12\n{}", "a".repeat(MOST));
+        assert_eq!(with(Some(&all), &large), None);
     }
 }

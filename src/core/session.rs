@@ -185,6 +185,9 @@ pub struct EnvironmentState {
     pub failed: Option<(String, Box<SessionFailure>)>,
     /// Hash of an environment, and the versions of its Python packages that the machine found for it.
     pub lock: Option<(String, Arc<str>)>,
+    /// How long each step took that made the machine Ready or changed its environment, as
+    /// `packages 3.2 s, shell_vars 0.1 s`.
+    pub times: String,
 }
 
 impl SessionState {

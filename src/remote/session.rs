@@ -375,7 +375,10 @@ impl Session {
                 let MachineKey { namespace, name } = &spec.machine;
                 self.waits(shared.uploads.wait(namespace, name)).boxed()
             },
-            versions: &|| self.waits(shared.locks.turn(&spec.bootstrap.environment)).boxed(),
+            versions: &|kind| {
+                self.waits(shared.locks.turn(&spec.bootstrap.environment, kind))
+                    .boxed()
+            },
             deadline: &deadline,
         };
         let mut progress = |progress: Progress| {
@@ -451,12 +454,10 @@ impl Session {
         info!(machine = %self.spec.borrow().machine, version = facts.version, "machine is ready");
         let published = agent.clone();
         let spec = self.spec.borrow().clone();
-        let target = spec.bootstrap.target();
+        // While another one is to be made it is not said which one is in use.
+        let is_due = self.was_ready() && self.is_due(&spec.bootstrap, &prepared.environment);
         self.publish(|p| {
             let environment = &mut p.state.environment;
-            // While another one is to be made it is not said which one is in use.
-            let is_due =
-                p.state.ready_at.is_some() && target.is_some_and(|target| target != prepared.environment);
             environment.in_use = (!is_due).then(|| prepared.environment.clone());
             environment.step = None;
             if let Some(lock) = &prepared.lock {
@@ -469,7 +470,9 @@ impl Session {
             p.state.newer_epoch = None;
             p.state.stage = Stage::Ready;
             p.agent = Some(published);
-            p.transcript = None;
+            if let Some(transcript) = p.transcript.take() {
+                p.state.environment.times = transcript.times();
+            }
         });
     }
 

@@ -5,9 +5,10 @@
 //! beginning, where a secret could be cut with it. Secrets are masked when the text is read, so
 //! that each is looked for in the whole text.
 
-use std::{fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::{
     bootstrap::printable,
@@ -21,6 +22,8 @@ pub const MOST: usize = 128 * 1024;
 const FREE: usize = 8 * 1024;
 /// Room is asked for in these steps.
 const STEP: usize = 24 * 1024;
+/// Most steps whose times are kept: a bootstrap that is tried again begins with the first one.
+const TIMED: usize = 16;
 
 /// A bootstrap's output so far. Clones share it.
 #[derive(Clone)]
@@ -40,6 +43,8 @@ struct State {
     left_out: u64,
     /// Whether the next bytes belong to a line whose beginning was left out.
     in_line: bool,
+    /// The newest steps, and when each began.
+    began: VecDeque<(String, Instant)>,
 }
 
 impl fmt::Debug for Transcript {
@@ -68,6 +73,23 @@ impl Transcript {
         let is_in_line = state.bytes.last().is_some_and(|last| *last != b'\n');
         let end = if is_in_line || state.in_line { "\n" } else { "" };
         state.add(format!("{end}--- {step} ---\n").as_bytes(), &self.0.account);
+        if state.began.len() == TIMED {
+            state.began.pop_front();
+        }
+        state.began.push_back((step.to_owned(), Instant::now()));
+    }
+
+    /// How long each step took, the last one until now, as `packages 3.2 s, shell_vars 0.1 s`.
+    pub(crate) fn times(&self) -> String {
+        let state = self.0.state.lock();
+        let ends = state.began.iter().skip(1).map(|(_, began)| *began);
+        let ends = ends.chain([Instant::now()]);
+        let took = state.began.iter().zip(ends).map(|((step, began), end)| {
+            // Without its number, which is about what was not done as well.
+            let name = step.split_once(' ').map_or(step.as_str(), |(_, name)| name);
+            format!("{name} {:.1} s", end.duration_since(*began).as_secs_f64())
+        });
+        took.collect::<Vec<_>>().join(", ")
     }
 
     /// Adds output.
@@ -166,6 +188,21 @@ mod tests {
             "--- 1/2 apt ---\n100% ***\nwithout end\n--- 2/2 packages ---\n*** at https://***@index.example/x\n"
         );
         assert!(!format!("{transcript:?}").contains("canary"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_step_tells_how_long_it_took() {
+        let transcript = transcript();
+        assert_eq!(transcript.times(), "");
+        for (step, seconds) in [("1/3 apt", 2.0), ("3/3 packages", 0.3)] {
+            transcript.begin(step);
+            tokio::time::advance(std::time::Duration::from_secs_f64(seconds)).await;
+        }
+        assert_eq!(transcript.times(), "apt 2.0 s, packages 0.3 s");
+        for _ in 0..100 {
+            transcript.begin("1/1 probe");
+        }
+        assert_eq!(transcript.times().split(", ").count(), TIMED);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod cpu;
 mod matching;
 mod measure;
 mod memory;
+mod packages;
 mod results;
 mod sessions;
 mod ssh_server;
@@ -52,7 +53,9 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Benchmarks that need a cluster.
-const CLUSTER: [&str; 7] = ["cold", "tasks", "attack", "results", "rest", "clouds", "memory"];
+const CLUSTER: [&str; 8] = [
+    "cold", "packages", "tasks", "attack", "results", "rest", "clouds", "memory",
+];
 
 async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let clouds = if wanted("clouds") || wanted("memory") {
@@ -66,6 +69,9 @@ async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let run = async {
         if wanted("cold") {
             cold_start::run(&bench).await.context("cold start")?;
+        }
+        if wanted("packages") {
+            packages::run(&bench).await.context("a package more")?;
         }
         if wanted("tasks") {
             tasks::latency(&bench).await.context("latency of a Task")?;

@@ -69,6 +69,10 @@ impl Bench {
         Ok(())
     }
 
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
     pub(crate) fn tasks(&self) -> Api<Task> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }

@@ -3,6 +3,9 @@
 //! A machine says them, and any machine may lie. So a list is only pairs of a name and a version: a machine that was
 //! taken over cannot name another place for the others to get a package from. What `image.pip` names by a URL
 //! is resolved by each machine.
+//!
+//! Machines of one Pool may have different architectures and Pythons, and what is there for one need not be there for
+//! the other. So each kind of machine has a list of its own, which begins with a line that names the kind.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -13,7 +16,7 @@ use super::script::Said;
 
 /// Most bytes of a list.
 pub(crate) const MOST: usize = 128 * 1024;
-/// Lists that are kept for the next machine, by this process: few Pools are prepared at the same time.
+/// Lists that are kept for the next machine, by this process, besides those that machines look for just now.
 const KEPT: usize = 16;
 
 /// The list that the script found; none where the machine sent something else.
@@ -33,6 +36,20 @@ pub(super) fn read(said: &Said) -> Option<String> {
     }
     let text = String::from_utf8(bytes).ok()?;
     Some(pinned(&text))
+}
+
+/// The list of that kind of machine, with the line that names the kind: also a file of constraints.
+pub(super) fn of_kind(kind: &str, pins: &str) -> String {
+    format!("# {kind}\n{pins}")
+}
+
+/// Among lists of several kinds that of this one.
+pub(super) fn among(lists: &str, kind: &str) -> Option<String> {
+    let head = format!("# {kind}");
+    let mut lines = lists.lines().skip_while(|line| *line != head);
+    lines.next()?;
+    let own: Vec<&str> = lines.take_while(|line| !line.starts_with('#')).collect();
+    Some(of_kind(kind, &pinned(&own.join("\n"))))
 }
 
 /// The lines that are a name and a version, without a line feed at the end.
@@ -66,9 +83,9 @@ type Slot = Arc<Turn<Option<Arc<str>>>>;
 pub(crate) struct Locks(Mutex<VecDeque<(String, Slot)>>);
 
 impl Locks {
-    /// Waits until no other machine looks for the versions of this environment.
-    pub(crate) async fn turn(&self, environment: &str) -> Found {
-        self.of(environment).lock_owned().await
+    /// Waits until no other machine of this kind looks for the versions of this environment.
+    pub(crate) async fn turn(&self, environment: &str, kind: String) -> Found {
+        self.of(&format!("{environment} {kind}")).lock_owned().await
     }
 
     fn of(&self, environment: &str) -> Slot {
@@ -77,8 +94,12 @@ impl Locks {
             return found.clone();
         }
         let new = Slot::default();
-        if known.len() == KEPT {
-            known.pop_front();
+        // A list that a machine looks for or waits for stays: there are at most as many as machines.
+        let idle = |(_, slot): &(String, Slot)| Arc::strong_count(slot) == 1;
+        if known.len() >= KEPT
+            && let Some(oldest) = known.iter().position(idle)
+        {
+            known.remove(oldest);
         }
         known.push_back((environment.to_owned(), new.clone()));
         new
@@ -97,6 +118,10 @@ mod tests {
                 .collect(),
             ..Said::default()
         }
+    }
+
+    fn kind() -> String {
+        "x86_64 3.12".to_owned()
     }
 
     fn hex(text: &str) -> String {
@@ -126,15 +151,32 @@ mod tests {
         assert_eq!(read(&said(&[long.as_str(); 5])), None);
     }
 
+    #[test]
+    fn each_kind_of_machine_has_a_list_of_its_own_and_no_list_names_a_kind_for_another() {
+        let first = of_kind("x86_64 3.12", &pinned("numpy==2.3\n# aarch64 3.12\nevil==1"));
+        assert_eq!(first, "# x86_64 3.12\nnumpy==2.3\nevil==1");
+        let lists = format!("{first}\n{}", of_kind("x86_64 3.10", "numpy==2.2"));
+        assert_eq!(
+            among(&lists, "x86_64 3.10").as_deref(),
+            Some("# x86_64 3.10\nnumpy==2.2")
+        );
+        assert_eq!(among(&lists, "x86_64 3.12"), Some(first));
+        assert_eq!(among(&lists, "aarch64 3.12"), None);
+    }
+
     #[tokio::test]
     async fn the_second_machine_waits_for_what_the_first_one_finds() {
         let locks = Arc::new(Locks::default());
-        let mut first = locks.turn("a").await;
+        let mut first = locks.turn("a", kind()).await;
         let other = locks.clone();
-        let second = tokio::spawn(async move { other.turn("a").await.clone() });
+        let second = tokio::spawn(async move { other.turn("a", kind()).await.clone() });
         assert!(
-            locks.turn("b").await.is_none(),
+            locks.turn("b", kind()).await.is_none(),
             "another environment waits for nobody"
+        );
+        assert!(
+            locks.turn("a", "aarch64 3.12".into()).await.is_none(),
+            "nor does another kind"
         );
         *first = Some("numpy==2".into());
         drop(first);
@@ -142,12 +184,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_list_that_a_machine_looks_for_is_not_looked_for_by_a_second_one_however_many_others_there_are()
+    {
+        let locks = Locks::default();
+        let first = locks.turn("first", kind()).await;
+        for number in 0..2 * KEPT {
+            *locks.turn(&number.to_string(), kind()).await = Some("x".into());
+        }
+        assert!(futures::FutureExt::now_or_never(locks.turn("first", kind())).is_none());
+        drop(first);
+        assert_eq!(locks.0.lock().len(), KEPT);
+    }
+
+    #[tokio::test]
     async fn few_lists_are_kept() {
         let locks = Locks::default();
         for number in 0..100 {
-            *locks.turn(&number.to_string()).await = Some("x".into());
+            *locks.turn(&number.to_string(), kind()).await = Some("x".into());
         }
         assert_eq!(locks.0.lock().len(), KEPT);
-        assert!(locks.turn("0").await.is_none());
+        assert!(locks.turn("0", kind()).await.is_none());
     }
 }

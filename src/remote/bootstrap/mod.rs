@@ -38,7 +38,8 @@ pub struct PipIndex {
 pub struct Spec {
     /// Name of the environment that is made of the fields below: lower-case letters and digits.
     pub environment: String,
-    /// Versions of its Python packages that another machine found for it: `name==version` on each line.
+    /// Versions of its Python packages that machines found for it: for each kind of machine a line that begins with
+    /// `#` and names it, and below it a `name==version` on each line.
     pub lock: Option<Arc<str>>,
     /// Version of Python; `None` or `auto` = the machine's own if it is 3.10 or newer, else 3.12.
     pub python: Option<String>,

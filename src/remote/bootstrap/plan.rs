@@ -225,6 +225,20 @@ pub(crate) fn python(spec: &Spec, own: Option<&str>) -> Python {
     }
 }
 
+/// What found versions of packages are right for: the architecture and the Python, which is the machine's own unless
+/// another one is installed.
+pub(crate) fn kind(facts: &Facts, installed: Option<&str>) -> String {
+    let version = installed.or(facts.python.as_deref()).unwrap_or_default();
+    let version =
+        major_minor(version).map_or_else(|| version.to_owned(), |(major, minor)| format!("{major}.{minor}"));
+    // It becomes a line of a file.
+    format!("{} {version}", facts.architecture)
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || " ._-".contains(*c))
+        .take(64)
+        .collect()
+}
+
 /// Whether any Python package is to be installed.
 pub(crate) fn asks_for_packages(spec: &Spec) -> bool {
     !spec.pip.is_empty()
@@ -327,6 +341,18 @@ mod tests {
             .map(Step::name)
             .collect::<Vec<_>>()
             .join(" ")
+    }
+
+    #[test]
+    fn found_versions_are_right_for_one_architecture_and_one_python() {
+        assert_eq!(kind(&facts(), None), "x86_64 3.11");
+        assert_eq!(kind(&facts(), Some("3.13.1")), "x86_64 3.13");
+        let odd = Facts {
+            architecture: "a\n# b".into(),
+            python: None,
+            ..facts()
+        };
+        assert_eq!(kind(&odd, Some("pypy3.10\nevil==1")), "a b pypy3.10evil1");
     }
 
     #[test]

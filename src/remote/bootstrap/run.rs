@@ -82,8 +82,9 @@ pub(crate) struct Bootstrap<'a> {
     pub(crate) binaries: &'a AgentBinaries,
     /// Waits for the turn to upload something. The deadline is later afterwards.
     pub(crate) uploads: &'a (dyn Fn() -> BoxFuture<'a, Turn> + Send + Sync),
-    /// Waits for the turn to find the versions of the Python packages. The deadline is later afterwards.
-    pub(crate) versions: &'a (dyn Fn() -> BoxFuture<'a, Found> + Send + Sync),
+    /// Waits for the turn to find the versions of the Python packages for that kind of machine. The deadline is
+    /// later afterwards.
+    pub(crate) versions: &'a (dyn Fn(String) -> BoxFuture<'a, Found> + Send + Sync),
     pub(crate) deadline: &'a Deadline,
 }
 
@@ -147,7 +148,7 @@ pub(crate) async fn change(
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Change, BootstrapError> {
     let made = async {
-        let mut facts = bootstrap.look().await?;
+        let mut facts = bootstrap.look(bootstrap.spec, bootstrap.limit(SHORT)).await?;
         let steps: Vec<Step> = plan::steps(bootstrap.spec, Some(&facts))
             .into_iter()
             .filter(|step| step.is_of_environment())
@@ -157,7 +158,10 @@ pub(crate) async fn change(
     match made.await {
         Ok(made) => Ok(Change::Made { lock: made.lock }),
         Err(BootstrapError::Failed(failure)) => {
-            let environment = bootstrap.look().await?.environment;
+            // What made the change fail must not hide what runs find: a full disk has no room for the folder of
+            // the new environment, and the time for the steps may be over.
+            let kept = bootstrap.spec.as_it_is();
+            let environment = bootstrap.look(&kept, SHORT).await?.environment;
             Ok(Change::Failed { failure, environment })
         }
         Err(error) => Err(error),
@@ -178,7 +182,7 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, BootstrapError> {
     let Bootstrap { spec, binaries, .. } = bootstrap;
     progress(at(Step::Probe, &plan::steps(spec, None)));
-    let mut facts = bootstrap.look().await?;
+    let mut facts = bootstrap.look(spec, bootstrap.limit(SHORT)).await?;
     if let Some(reason) = plan::unusable(&facts, binaries) {
         return Err(unsupported(reason));
     }
@@ -272,18 +276,20 @@ impl Bootstrap<'_> {
         Ok(Made { all_done, lock })
     }
 
-    /// The versions of the Python packages: those that the spec names, else those that another machine found, else
-    /// this machine finds them, and others wait for that.
+    /// The versions of the Python packages: those that the spec names, else those that another machine of its kind
+    /// found, else this machine finds them, and others wait for that.
     async fn versions(
         &self,
         facts: &Facts,
         python: Option<&str>,
         mut begins: impl FnMut(),
     ) -> Result<Arc<str>, BootstrapError> {
-        if let Some(lock) = &self.spec.lock {
-            return Ok(lock::pinned(lock).into());
+        let kind = plan::kind(facts, python);
+        let kept = self.spec.lock.as_deref();
+        if let Some(lock) = kept.and_then(|lists| lock::among(lists, &kind)) {
+            return Ok(lock.into());
         }
-        let mut found = (self.versions)().await;
+        let mut found = (self.versions)(kind.clone()).await;
         if let Some(lock) = &*found {
             return Ok(lock.clone());
         }
@@ -295,7 +301,7 @@ impl Bootstrap<'_> {
         let lock = lock::read(&said).ok_or_else(|| {
             BootstrapError::Broken("no list of versions where a machine of ours sends one".to_owned())
         })?;
-        let lock: Arc<str> = lock.into();
+        let lock: Arc<str> = lock::of_kind(&kind, &lock).into();
         *found = Some(lock.clone());
         Ok(lock)
     }
@@ -314,9 +320,9 @@ impl Bootstrap<'_> {
             .map_err(|error| describe(Step::Start.name(), error))
     }
 
-    async fn look(&self) -> Result<Facts, BootstrapError> {
-        let script = steps::prepare(self.spec, self.binaries);
-        match self.run(&script, self.limit(SHORT)).await {
+    async fn look(&self, spec: &Spec, limit: Duration) -> Result<Facts, BootstrapError> {
+        let script = steps::prepare(spec, self.binaries);
+        match self.run(&script, limit).await {
             Ok(said) if said.get("prepared") == Some("yes") => Ok(Facts::read(&said)),
             Ok(said) => Err(describe(
                 Step::Probe.name(),

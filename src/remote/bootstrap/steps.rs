@@ -700,6 +700,88 @@ torch-vision = { index = "index-0" }
         }
     }
 
+    /// What was killed in the middle leaves packages that have a name and not all of their files.
+    #[cfg(unix)]
+    #[test]
+    fn half_an_installation_is_begun_anew_and_a_whole_one_is_left_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        for name in ["bootstrap", "cache", "uv/bin", "envs/default/.skyward"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        let uv = "#!/bin/sh\nif [ \"$1\" = venv ]; then\n  for last; do :; done\n  mkdir -p \"$last/bin\" && ln -sf \"$(command -v python3)\" \"$last/bin/python\"\nfi\n";
+        std::fs::write(path("uv/bin/uv"), uv).unwrap();
+        std::fs::set_permissions(path("uv/bin/uv"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let spec = Spec {
+            pip: vec!["numpy".into()],
+            ..Spec::default()
+        };
+        let facts = Facts {
+            home: home.path().display().to_string(),
+            ..facts()
+        };
+        let text = packages(&spec, &facts, None, "numpy==2").script.text("::t");
+        let install = || {
+            let output = std::process::Command::new("/bin/sh").args(["-c", &text]).output();
+            let output = output.unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{errors}");
+        };
+        install();
+        let left = path("envs/default/lib/left");
+        for (is_whole, stays) in [(true, true), (false, false)] {
+            std::fs::create_dir_all(left.parent().unwrap()).unwrap();
+            std::fs::write(&left, "").unwrap();
+            if !is_whole {
+                std::fs::remove_file(path("envs/default/.skyward/packages.done")).unwrap();
+            }
+            install();
+            assert_eq!(left.exists(), stays);
+            assert!(path("envs/default/bin/python").exists());
+        }
+    }
+
+    /// It may be wanted again while its removal goes on: half of it must not be found with the marks of its steps.
+    #[cfg(unix)]
+    #[test]
+    fn an_environment_that_goes_is_gone_by_its_name_before_its_files_are_removed() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        for name in [
+            "envs/a/.skyward",
+            "envs/b/.skyward",
+            "envs/c",
+            "programs",
+            "login/.ssh",
+        ] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("envs/a", path("venv")).unwrap();
+        // The removal has not begun yet.
+        std::fs::write(path("programs/rm"), "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(path("programs/rm"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let spec = Spec {
+            environment: "c".into(),
+            home: Some(home.path().display().to_string()),
+            ..Spec::default()
+        };
+        let text = prepare(&spec, &AgentBinaries::default()).text("::t");
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &text])
+            .env("PATH", format!("{}:/usr/bin:/bin", path("programs").display()))
+            .env("HOME", path("login"))
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        let left = ["a", "b", "c"].map(|name| path("envs").join(name).exists());
+        assert_eq!(left, [true, false, true], "{errors}");
+    }
+
     #[test]
     fn every_script_is_posix_shell() {
         let spec = Spec {

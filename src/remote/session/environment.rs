@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{Attached, Interruption, Session, violation};
 use crate::{
-    bootstrap::{self, Bootstrap, BootstrapError, Change, Deadline, Progress},
+    bootstrap::{self, Bootstrap, BootstrapError, Change, Deadline, Progress, Spec},
     mask::Mask,
     sessions::{MachineKey, SessionSpec},
     ssh::Connection,
@@ -33,7 +33,7 @@ impl Session {
             let target = spec.bootstrap.target();
             let failed = self.published.lock().state.environment.failed.clone();
             let has_failed = failed.is_some_and(|(hash, _)| Some(hash.as_str()) == target);
-            match target.filter(|target| *target != in_use && !has_failed) {
+            match target.filter(|_| !has_failed && self.is_due(&spec.bootstrap, &in_use)) {
                 Some(target) => {
                     let change = Box::pin(self.change(&spec, connection)).await;
                     match change {
@@ -69,6 +69,18 @@ impl Session {
                 return std::future::pending().await;
             }
         }
+    }
+
+    /// Whether the environment of this spec is still to be made, or it is in use and the versions of its packages are
+    /// not known: a controller that ended before it had kept them left them on the machine.
+    pub(super) fn is_due(&self, spec: &Spec, in_use: &str) -> bool {
+        let Some(target) = spec.target() else {
+            return false;
+        };
+        let known = self.published.lock().state.environment.lock.clone();
+        let lacks_versions =
+            !spec.pip.is_empty() && spec.lock.is_none() && known.is_none_or(|(of, _)| of != target);
+        target != in_use || lacks_versions
     }
 
     /// Publishes which environment is in use, if that is news. What came of an earlier change is forgotten when none
@@ -109,10 +121,12 @@ impl Session {
                 let MachineKey { namespace, name } = &spec.machine;
                 shared.uploads.wait(namespace, name).boxed()
             },
-            versions: &|| {
-                async {
+            versions: &|kind| {
+                let turn = shared.locks.turn(&spec.bootstrap.environment, kind);
+                let deadline = &deadline;
+                async move {
                     let since = Instant::now();
-                    let turn = shared.locks.turn(&spec.bootstrap.environment).await;
+                    let turn = turn.await;
                     deadline.extend(since.elapsed());
                     turn
                 }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Brings a machine to Ready with a controller of its own.
-async fn bootstrap(fake: &FakeAgent, spec: &SessionSpec) {
+pub(super) async fn bootstrap(fake: &FakeAgent, spec: &SessionSpec) {
     let (sessions, _changed) = sessions(fake);
     sessions.ensure(spec.clone());
     wait(&sessions, &spec.machine, |state| {
@@ -28,7 +28,7 @@ async fn bootstrap(fake: &FakeAgent, spec: &SessionSpec) {
 }
 
 /// Why it does not become Ready.
-async fn failure(fake: &FakeAgent, spec: &SessionSpec) -> SessionFailure {
+pub(super) async fn failure(fake: &FakeAgent, spec: &SessionSpec) -> SessionFailure {
     let (sessions, _changed) = sessions(fake);
     sessions.ensure(spec.clone());
     let state = wait(&sessions, &spec.machine, is_failed).await;
@@ -39,7 +39,7 @@ async fn failure(fake: &FakeAgent, spec: &SessionSpec) -> SessionFailure {
     }
 }
 
-fn environment(sshd: &Sshd) -> BTreeMap<String, String> {
+pub(super) fn environment(sshd: &Sshd) -> BTreeMap<String, String> {
     serde_json::from_str(&sshd.read("env.json")).unwrap()
 }
 

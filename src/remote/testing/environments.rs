@@ -1,6 +1,6 @@
 //! Another environment for the runs of a machine whose agent is held.
 
-use std::{collections::BTreeMap, fs, sync::atomic::Ordering};
+use std::{collections::BTreeMap, fs, sync::atomic::Ordering, time::Duration};
 
 use super::{
     fake::{FakeAgent, Server},
@@ -98,6 +98,37 @@ async fn a_step_that_fails_leaves_the_environment_in_use_as_it_was_and_the_agent
     wait(&sessions, &plain.machine, |state| is_in_use(state, "b")).await;
     assert_eq!(found(&sshd), ("envs/b".to_owned(), "2".to_owned()));
     assert!(server.leases.load(Ordering::Relaxed) > 0);
+    sessions.shutdown().await;
+}
+
+/// The change is given up and reported: else the machine would begin it again and again and take no runs.
+#[tokio::test]
+async fn a_change_fails_also_where_its_folder_cannot_be_made_or_the_time_for_all_steps_is_over() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let plain = spec(&sshd, "m");
+    let (sessions, _changed) = sessions(&fake);
+    sessions.ensure(with(&plain, "a", "echo 1"));
+    wait(&sessions, &plain.machine, |state| is_in_use(state, "a")).await;
+    // A file stands for a disk without room for another folder.
+    fs::write(sshd.path("agent/envs/b"), "").unwrap();
+    let mut slow = with(&plain, "c", "sleep 60");
+    slow.bootstrap.total_timeout = Duration::from_secs(1);
+    for (changed, said) in [
+        (with(&plain, "b", "echo 2"), "cannot be made"),
+        (slow, "did not end within"),
+    ] {
+        let name = changed.bootstrap.environment.clone();
+        sessions.ensure(changed);
+        let state = wait(&sessions, &plain.machine, |state| {
+            let failed = state.environment.failed.as_ref();
+            is_in_use(state, "a") && failed.is_some_and(|(hash, _)| *hash == name)
+        })
+        .await;
+        let (_, failure) = state.environment.failed.unwrap();
+        assert!(failure.message.contains(said), "{}", failure.message);
+        assert_eq!(found(&sshd), ("envs/a".to_owned(), "1".to_owned()));
+    }
     sessions.shutdown().await;
 }
 

@@ -6,6 +6,7 @@ mod bootstrap;
 mod connection;
 mod environments;
 mod fake;
+mod packages;
 mod proof;
 mod sessions;
 mod sshd;

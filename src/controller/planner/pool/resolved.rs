@@ -270,6 +270,19 @@ mod tests {
         );
     }
 
+    /// The digests stand in records of the release before.
+    #[test]
+    fn the_digest_of_a_record_of_the_release_before_is_recognised() {
+        let image = json!({ "python": "3.12", "pip": ["numpy"], "apt": ["git"] });
+        let spec = json!({ "provider": "a", "image": image });
+        let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
+        assert_eq!(resolved.candidates[0].legacy_template, "03b182e6cdaa90b2");
+        // Without an image the digest is as it was, so such a machine needs no other one.
+        let plain = ResolvedPool::of(&pool("u", 1, json!({ "provider": "a" })).spec);
+        let candidate = &plain.candidates[0];
+        assert_eq!(candidate.template, candidate.legacy_template);
+    }
+
     #[test]
     fn a_pool_that_says_nothing_has_each_default() {
         let spec = serde_json::json!({ "provider": "a", "nodes": { "desired": 3 } });

@@ -3,9 +3,13 @@
 # from indexes of their own), lock (a file's content: the versions that were found for the whole Pool),
 # digest, env. Comes after uv.sh and requirements.sh.
 set -u
-# Half of an installation of other versions may be there.
+# Half of an installation may be there, of these or of other versions: uv takes a package for installed as soon as it
+# has a name, whatever files of it are missing.
 skyward_file=$skyward_env/.skyward/installed.txt
-if [ -e "$skyward_file" ] && [ "$(cat "$skyward_file")" != "$skyward_lock" ]; then clear_environment; fi
+if [ -e "$skyward_file" ] && { [ ! -s "$skyward_env/.skyward/packages.done" ] || [ "$(cat "$skyward_file")" != "$skyward_lock" ]; }; then
+  rm -f "$skyward_env/.skyward/packages.done"
+  clear_environment
+fi
 write "$skyward_file" "$skyward_lock" || die "the list of versions cannot be written to $skyward_env"
 make_environment
 write_requirements

@@ -105,13 +105,15 @@ env=
 if [ -n "$skyward_environment" ]; then
   env=$skyward_home/envs/$skyward_environment
   mkdir -p "$env/.skyward" && chmod 700 "$env/.skyward" || die "the directory $env cannot be made: is the disk full?"
-  # Nothing runs while an environment is made: what is neither in use nor wanted goes, in the background.
-  for other in "$skyward_home"/envs/* "$skyward_home"/envs/.former.*; do
+  # Nothing runs while an environment is made: what is neither in use nor wanted goes, in the background, and under
+  # another name. It may be wanted again before all of it is gone, with marks of steps whose work is gone.
+  for other in "$skyward_home"/envs/*; do
     case ${other##*/} in
-      "$used" | "$skyward_environment" | '*' | '.former.*') ;;
-      *) (rm -rf "$other" </dev/null >/dev/null 2>&1 &) ;;
+      "$used" | "$skyward_environment" | '*') ;;
+      *) mv "$other" "$skyward_home/envs/.former.$$.${other##*/}" || die "the directory $other cannot be renamed" ;;
     esac
   done
+  (rm -rf "$skyward_home"/envs/.former.* </dev/null >/dev/null 2>&1 &)
 fi
 if [ -s "$skyward_home/env.json" ]; then say env_digest "$(sha256 "$skyward_home/env.json")"; fi
 for file in "$skyward_home/bootstrap/apt.done" ${env:+"$env"/.skyward/*.done}; do

@@ -4,10 +4,12 @@
 UV_PYTHON_INSTALL_DIR=$skyward_home/pythons
 UV_CACHE_DIR=$skyward_home/cache/uv
 UV_NO_PROGRESS=1
+# An interpreter is found by its environment, and leaves no link in the home of the login.
+UV_PYTHON_INSTALL_BIN=0
 # Where work cannot write into what is installed it may be one file with the cache, and Python cannot keep what it
 # compiles; else work could change what the next environment is made of.
 UV_LINK_MODE=$skyward_link_mode
-export UV_PYTHON_INSTALL_DIR UV_CACHE_DIR UV_NO_PROGRESS UV_LINK_MODE
+export UV_PYTHON_INSTALL_DIR UV_CACHE_DIR UV_NO_PROGRESS UV_PYTHON_INSTALL_BIN UV_LINK_MODE
 if [ "$skyward_link_mode" = hardlink ]; then
   UV_COMPILE_BYTECODE=1
   export UV_COMPILE_BYTECODE

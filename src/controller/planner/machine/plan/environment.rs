@@ -64,6 +64,12 @@ pub(super) fn record(seen: &Observed, now: Timestamp, new: &mut MachineStatus) {
     let Some(mut environment) = known.or_else(|| first(seen)) else {
         return;
     };
+    let is_stale =
+        |failed: &EnvironmentFailure| wanted(seen).is_some_and(|wanted| wanted.hash != failed.hash);
+    if environment.failed.as_ref().is_some_and(is_stale) {
+        // Its Pool asks for another one. If it asks for this one again, that is a new request and is tried.
+        environment.failed = None;
+    }
     if let Some(target) = target(seen) {
         target.clone_into(&mut environment.changing_to);
         note_apt(seen, &mut environment);

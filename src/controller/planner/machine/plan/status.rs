@@ -28,6 +28,9 @@ use crate::{
 /// Message about a machine whose agent refuses our epoch.
 const EPOCH_AHEAD: &str = "Its agent refuses the epoch of this controller although this controller holds the Lease: it gets no command, and what runs there goes on. It is asked again, later each time. Were etcd or the Lease restored from a backup, see docs/disaster-recovery.md; else do not trust this machine: delete the Machine.";
 
+/// Longest list of steps and their times in the note of an Event.
+const STEPS: usize = 300;
+
 /// Between two writes that only concern steps and messages.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -269,9 +272,17 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         let note = format!("Machine \"{name}\": step {}", new.step);
         tell(events::reason::BOOTSTRAP_PROGRESS, "Bootstrap", note);
     }
+    let times = seen
+        .session
+        .as_ref()
+        .map_or("", |session| session.environment.times.as_str());
+    let steps = match times {
+        "" => String::new(),
+        times => format!("; its steps: {}", cut(times, STEPS)),
+    };
     if let (None, Some(ready)) = (&old.ready_at, &new.ready_at) {
         let took = elapsed(seen.machine.created_at, ready.0).as_secs();
-        let note = format!("Machine \"{name}\" takes runs, {took} s after it was ordered");
+        let note = format!("Machine \"{name}\" takes runs, {took} s after it was ordered{steps}");
         tell(events::reason::MACHINE_READY, "Ready", note);
     }
     let hash = |status: &MachineStatus| {
@@ -279,7 +290,7 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         known.map_or_else(String::new, |known| known.hash.clone())
     };
     if old.ready_at.is_some() && !hash(old).is_empty() && hash(old) != hash(new) {
-        let note = format!("Machine \"{name}\" has the environment {}", hash(new));
+        let note = format!("Machine \"{name}\" has the environment {}{steps}", hash(new));
         tell(events::reason::ENVIRONMENT_CHANGED, "Change", note);
     }
     if let Some(failed) = failed_change(new).filter(|failed| failed_change(old) != Some(failed)) {

@@ -147,6 +147,7 @@ fn a_change_is_on_record_until_the_machine_says_that_it_has_the_new_environment(
     assert!(why(&midst).2.contains("4/5 packages"), "{}", why(&midst).2);
     let mut seen = then(&seen, &midst);
     says(&mut seen, Some("b"));
+    seen.session.as_mut().unwrap().environment.times = "packages 3.2 s".into();
     let done = plan(&seen, at(NOW));
     assert_eq!(
         (environment(&done).hash.as_str(), environment(&done).is_changing()),
@@ -155,6 +156,8 @@ fn a_change_is_on_record_until_the_machine_says_that_it_has_the_new_environment(
     assert_eq!(why(&done).1, reason::AGENT_READY);
     assert_eq!((made(&done), status(&done).step.as_str()), (vec![None], ""));
     assert_eq!(done.events[0].reason, events::reason::ENVIRONMENT_CHANGED);
+    let note = &done.events[0].note;
+    assert!(note.ends_with("; its steps: packages 3.2 s"), "{note}");
 }
 
 fn step_fails() -> SessionFailure {
@@ -207,6 +210,24 @@ fn a_change_that_failed_leaves_the_machine_with_its_environment_and_it_takes_run
     environment.turn_since = Some(Time(at(NOW + 3600)));
     later.pool = Some(Arc::new(pool));
     assert_eq!(made(&plan(&later, at(NOW + 3600))), [Some("b")]);
+}
+
+#[test]
+fn what_failed_is_tried_again_when_the_pool_asked_for_another_environment_in_between() {
+    let mut seen = has_a();
+    asks_for(&mut seen, "b", "m");
+    let mut seen = then(&seen, &plan(&seen, at(NOW)));
+    says(&mut seen, Some("a"));
+    seen.session.as_mut().unwrap().environment.failed = Some(("b".into(), Box::new(step_fails())));
+    let mut seen = then(&seen, &plan(&seen, at(NOW + 5)));
+    says(&mut seen, Some("a"));
+    asks_for(&mut seen, "a", "");
+    let back = plan(&seen, at(NOW + 10));
+    assert_eq!(environment(&back).failed, None);
+    assert!(back.events.is_empty() && !back.keep_log, "{:?}", back.events);
+    let mut seen = then(&seen, &back);
+    asks_for(&mut seen, "b", "m");
+    assert_eq!(made(&plan(&seen, at(NOW + 20))), [Some("b")]);
 }
 
 #[test]

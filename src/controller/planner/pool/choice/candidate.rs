@@ -4,7 +4,7 @@ use serde_json::Value;
 use skyward_api::{
     Amount,
     offer::Architecture,
-    pool::{Allocation, PoolSpec},
+    pool::{Allocation, Image, PoolSpec},
     shared::{Accelerator, Cpu, Size},
 };
 use skyward_core::{Usd, accelerator};
@@ -76,18 +76,18 @@ pub fn candidates(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
 /// A machine with another digest is replaced when it is idle. Numbers of machines, waits, prices and
 /// limits are not part of it, nor is the image, which changes in place.
 pub fn template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
-    short_digest(template(spec, candidate).to_string().as_bytes())
+    digest(spec, candidate, None)
 }
 
 /// [`ResolvedCandidate::legacy_template`].
 fn legacy_template_hash(spec: &PoolSpec, candidate: &ResolvedCandidate) -> String {
-    let mut template = template(spec, candidate);
-    template["image"] = serde_json::json!(spec.image);
-    short_digest(template.to_string().as_bytes())
+    digest(spec, candidate, spec.image.as_ref())
 }
 
-fn template(spec: &PoolSpec, candidate: &ResolvedCandidate) -> Value {
-    serde_json::json!({
+/// The order of the fields is part of the digest, also that of the image among them: records of older releases
+/// have that digest.
+fn digest(spec: &PoolSpec, candidate: &ResolvedCandidate, image: Option<&Image>) -> String {
+    let template = serde_json::json!({
         "provider": candidate.provider,
         "instanceType": candidate.instance_type,
         "region": candidate.region,
@@ -98,9 +98,11 @@ fn template(spec: &PoolSpec, candidate: &ResolvedCandidate) -> Value {
         "disk": candidate.disk,
         "architecture": candidate.architecture,
         "topology": spec.topology.unwrap_or_default(),
+        "image": image,
         "shmSize": spec.shm_size,
         "user": spec.worker.as_ref().and_then(|worker| worker.user.as_ref()),
-    })
+    });
+    short_digest(template.to_string().as_bytes())
 }
 
 /// The digests of a Pool's candidates.
