@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +14,7 @@ import tempfile
 import textwrap
 import time
 import unittest
+from unittest import mock
 
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skyward")
 PATIENCE = 60
@@ -19,8 +22,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class End:
-    def __init__(self, status, files):
+    def __init__(self, status, files, left):
         self.status = status
+        self.left = left
         self.stdout, self.stderr, self.result, outcome = files
         self.outcome = json.loads(outcome) if outcome else None
 
@@ -53,7 +57,7 @@ class Run:
         with open(call, "w", encoding="utf-8") as file:
             value = {"source": path, "module": "job", "entrypoint": entrypoint, "result_limit": 10**6}
             json.dump({**value, "args": json.dumps(args), "kwargs": "{}"}, file)
-        work = os.path.join(folder, "work")
+        self.work = work = os.path.join(folder, "work")
         os.mkdir(work)
         write(work, files)
         python_path = os.pathsep.join([os.path.dirname(PACKAGE), work])
@@ -78,7 +82,15 @@ class Run:
             file.seek(0)
             contents.append(file.read().decode())
             file.close()
-        return End(os.waitstatus_to_exitcode(status), contents)
+        left = None
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(self.work, "left"), "rb") as file:
+            left = file.read()
+        return End(os.waitstatus_to_exitcode(status), contents, left)
+
+
+def names(text):
+    """The lines that are the same in each run: without its folders, and without addresses in memory."""
+    return [re.sub("0x[0-9a-f]+", "0x", line) for line in text.splitlines() if "/" not in line]
 
 
 def waited(pid):
@@ -410,6 +422,74 @@ class Warm(unittest.TestCase):
         keeper.process.wait()
         end = run.order("import sys\ndef main(): sys.exit(7)").ended()
         self.assertEqual(end.status, 7)
+
+    def test_a_fork_has_its_own_group_and_default_signals_before_anybody_knows_its_number(self):
+        files = {"package.py": "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"}
+        keeper = self.ready("package", files=files)
+        run = keeper.fork()
+        self.assertEqual((os.getpgid(run.pid), os.getsid(run.pid)), (run.pid, run.pid))
+        os.killpg(run.pid, signal.SIGTERM)
+        self.assertEqual(os.waitstatus_to_exitcode(waited(run.pid)), -signal.SIGTERM)
+        run.connection.close()
+
+    def test_a_kernel_that_gives_no_process_costs_the_parent_no_descriptor(self):
+        sys.path.insert(0, PACKAGE)
+        self.addCleanup(sys.path.remove, PACKAGE)
+        import _warm
+
+        before = os.listdir("/proc/self/fd")
+        refusal = OSError(errno.EAGAIN, "no more processes")
+        with mock.patch("os.fork", side_effect=refusal), self.assertRaises(OSError):
+            _warm.fork()
+        real, calls = os.fork, []
+
+        def only_one():
+            calls.append(1)
+            if os.getpid() != own:
+                raise refusal
+            return real()
+
+        own = os.getpid()
+        with mock.patch("os.fork", side_effect=only_one), self.assertRaisesRegex(OSError, os.strerror(errno.EAGAIN)):
+            _warm.fork()
+        self.assertEqual((len(calls), os.listdir("/proc/self/fd")), (1, before))
+
+    def test_a_fork_leaves_what_a_fresh_interpreter_leaves(self):
+        keeper = self.ready("tempfile")
+        begin = "import atexit, ctypes, os, sys, tempfile, threading, time\npath = 'left'\n"
+        for name, source in {
+            "an open file of its module": "file = open(path, 'w')\ndef main(): file.write('x' * 10)",
+            "an open file of another module": "def main():\n tempfile.mine = open(path, 'w')\n tempfile.mine.write('y')",
+            "an open file in binary": "def main():\n sys.mine = open(path, 'wb')\n sys.mine.write(b'z')",
+            "a finalizer in a cycle": """
+                class Ring:
+                    def __del__(self): os.write(1, b"gone")
+                ring = Ring()
+                ring.me = ring
+                def main(): pass
+            """,
+            "exit handlers": "atexit.register(print, 'last')\natexit.register(print, 'first')\ndef main(): pass",
+            "a thread": """
+                def later():
+                    time.sleep(0.05)
+                    print("later")
+                def main(): threading.Thread(target=later).start()
+            """,
+            "a daemon thread": "def main(): threading.Thread(target=time.sleep, args=[99], daemon=True).start()",
+            "text of a C library": "def main(): ctypes.CDLL(None).printf(b'from C')",
+            "a code": "def main(): sys.exit(7)",
+            "a large code": "def main(): sys.exit(256 + 5)",
+            "a negative code": "def main(): sys.exit(-1)",
+            "words": "def main(): sys.exit('too bad')",
+            "an exit handler that raises": "def bad(): raise ValueError('x')\natexit.register(bad)\ndef main(): pass",
+            "output that cannot be written": "def main(): print('x', end=''); sys.stdout.flush(); os.close(1)",
+            "closed output": "def main(): sys.stdout.close(); sys.stderr.close()",
+        }.items():
+            with self.subTest(name):
+                whole = begin + textwrap.dedent(source)
+                forked, fresh = keeper.fork().order(whole), keeper.fork().order(whole, files={"encodings": ""})
+                seen = [(end.status, end.outcome, end.stdout, names(end.stderr), end.left) for end in (forked.ended(), fresh.ended())]
+                self.assertEqual(*seen)
 
     def test_the_end_of_one_run_leaves_its_neighbours_alone(self):
         keeper = self.ready()
