@@ -157,21 +157,18 @@ def fork() -> int:
 
 def fork_again(reading: int, writing: int) -> int:
     """In the process between. It ends whatever happens: only its fork returns."""
-    status, begins = 1, False
+    status = 1
     try:
         os.close(reading)
         if os.fork() == 0:
             os.setsid()
             signals()
             os.write(writing, b"%d" % os.getpid())
-            begins = True
             return 0
         status = 0
-    except OSError as error:
-        status = error.errno or 1
-    finally:
-        if not begins:
-            os._exit(status)
+    except BaseException as error:
+        status = getattr(error, "errno", None) or 1
+    os._exit(status)
 
 
 def load(name: str) -> None:
