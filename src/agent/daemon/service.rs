@@ -603,6 +603,7 @@ pub(super) fn within_limits(finished: &mut Finished) {
         result_bytes,
         result: _,
         has_result,
+        forked: _,
     } = finished;
     *signal = (*signal).clamp(0, LAST_SIGNAL);
     message.truncate(message.floor_char_boundary(MESSAGE_BYTES + '…'.len_utf8()));

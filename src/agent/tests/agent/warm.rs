@@ -219,7 +219,7 @@ async fn a_forked_function_ends_as_one_in_a_fresh_interpreter() {
             "[7]",
         )
         .await;
-    assert_eq!(finished.result, b"7");
+    assert_eq!((finished.result.as_slice(), finished.forked), (&b"7"[..], Some(true)));
     let lines = String::from_utf8(log::decode(&finished.log, None)).unwrap();
     assert!(lines.contains("out\n") && lines.contains("err\n"), "{lines}");
     assert_eq!(warm.started_by(&[]).await, "keeper", "the parent is still there");
