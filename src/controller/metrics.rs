@@ -157,7 +157,11 @@ impl Default for Metrics {
             running_tasks: register(r, "running_tasks", "Tasks that run, by Pool"),
             task_transitions: register(r, "task_transitions", "Tasks that entered a phase"),
             runs: register(r, "runs", "Runs, by what became of them"),
-            functions: register(r, "function_starts", "Functions that ended, by how their process started"),
+            functions: register(
+                r,
+                "function_starts",
+                "Functions that ended, by how their process started",
+            ),
             sessions: register(r, "sessions", "Connections to machines, by stage"),
             events_dropped: register(r, "events_dropped", "Kubernetes Events that could not be written"),
             store_bytes: register_in(

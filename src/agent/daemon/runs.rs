@@ -126,6 +126,11 @@ impl Runs {
         self.0.warm.why_not()
     }
 
+    /// Ends what is kept for an environment that was replaced.
+    pub(crate) fn end_old_parents(&self) {
+        self.0.warm.end_old();
+    }
+
     /// Starts a run, or answers with the state of the one of that id.
     pub(crate) async fn start(&self, spec: RunSpec) -> Result<RunState, LedgerError> {
         let run_id = spec.run_id.clone();

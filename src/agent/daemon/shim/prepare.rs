@@ -20,8 +20,6 @@ use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
 
 /// The default search path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-pub(super) const LANG: &str = "C.UTF-8";
-pub(super) const UNBUFFERED: &str = "1";
 /// A longer description of the cluster is passed in a file: the kernel takes at most 128 KiB
 /// for one variable.
 const LONGEST_INFO: usize = 64 * 1024;
@@ -307,9 +305,9 @@ pub(super) fn base(home: &Home, user: &users::User) -> BTreeMap<String, String> 
         ("HOME", text(&user.home)),
         ("USER", user.name.clone()),
         ("LOGNAME", user.name.clone()),
-        ("LANG", LANG.to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
         // Output is seen when it is written, not when a buffer is full.
-        ("PYTHONUNBUFFERED", UNBUFFERED.to_owned()),
+        ("PYTHONUNBUFFERED", "1".to_owned()),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
