@@ -232,11 +232,12 @@ async fn a_forked_function_ends_as_one_in_a_fresh_interpreter() {
 async fn a_fork_has_what_its_run_has_and_nothing_of_the_run_before_it() {
     let Some(mut warm) = warm().await else { return };
     let source = r"
-import builtins, os, sys
+import builtins, os, sys, tempfile
 def main():
     seen = [sorted(os.environ), os.getuid(), os.path.basename(os.getcwd()), os.umask(0o22),
         getattr(builtins, 'left', None), sorted(map(int, os.listdir('/proc/self/fd')))[:3],
-        open('/proc/self/oom_score_adj').read().strip(), os.getsid(0) == os.getpid()]
+        open('/proc/self/oom_score_adj').read().strip(), os.getsid(0) == os.getpid(),
+        tempfile.gettempdir() == os.environ['TMPDIR']]
     builtins.left = os.environ['TOKEN']
     os.environ['LEFT'] = 'x'
     os.umask(0)
@@ -259,6 +260,7 @@ def main():
                 "PYTHONUNBUFFERED",
                 "SKYWARD_PROGRESS_FILE",
                 "SKYWARD_RUN_FOLDER",
+                "TMPDIR",
                 "TOKEN",
                 "USER"
             ],
@@ -268,6 +270,7 @@ def main():
             null,
             [0, 1, 2],
             "1000",
+            true,
             true
         ]);
         assert_eq!(seen, expected);
