@@ -76,6 +76,7 @@ class Parent:
         for name in (*RUNS, *modules):
             load(name)
         self.modules = modules
+        self.allowance = allowance()
         self.present = set(sys.modules)
         self.loaded = {name.split(".")[0] for name in self.present}
         self.check()
@@ -112,6 +113,10 @@ class Parent:
             if not descriptors:
                 continue
             self.check()
+            if allowance() != self.allowance:
+                # Another process of the same user can change that, and each fork would inherit it. The next parent
+                # begins with what the keeper has.
+                os._exit(0)
             try:
                 pid = fork()
             except OSError as error:
@@ -126,6 +131,19 @@ class Parent:
 
     def say(self, words: str) -> None:
         self.channel.sendall(line(words))
+
+
+def allowance() -> tuple[object, ...]:
+    """What processes of the same user can take away from this one: priority, processors, limits."""
+    import resource
+
+    limits = [number for name, number in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
+    return (
+        os.getpriority(os.PRIO_PROCESS, 0),
+        os.sched_getscheduler(0),
+        os.sched_getaffinity(0),
+        *map(resource.getrlimit, limits),
+    )
 
 
 def fork() -> int:
@@ -338,7 +356,7 @@ def search(before: Sequence[str], now: Sequence[str]) -> None:
 
 
 def refresh() -> None:
-    """Gives this fork random numbers and a temporary directory of its own."""
+    """Gives this fork random numbers, keys and a temporary directory of its own."""
     import random
     import time
 
@@ -349,6 +367,9 @@ def refresh() -> None:
         loaded("tempfile").tempdir = None
     if loaded("numpy.random"):
         loaded("numpy.random").seed()
+    if loaded("multiprocessing.process"):
+        # Who has it may send objects to processes of this one.
+        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
     torch = loaded("torch")
     if hasattr(torch, "seed"):
         torch.seed()

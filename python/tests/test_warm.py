@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -208,7 +209,8 @@ class Warm(unittest.TestCase):
                     "session": os.getsid(0) == os.getpgrp() == os.getpid(),
                     "modules": [name for name in sys.modules if name in ("job", "word")],
                     "leftover": getattr(socket, "leftover", None),
-                    "descriptors": sorted(map(int, os.listdir("/proc/self/fd")))[:3],
+                    # Of input and output, the value, the outcome, and the list itself.
+                    "descriptors": len(os.listdir("/proc/self/fd")),
                 }
                 # What the next run must not find.
                 os.environ["LEFT"] = word
@@ -238,7 +240,7 @@ class Warm(unittest.TestCase):
                 "session": True,
                 "modules": ["job"],
                 "leftover": None,
-                "descriptors": [0, 1, 2],
+                "descriptors": 6,
             }
             self.assertEqual(seen, expected)
 
@@ -268,11 +270,15 @@ class Warm(unittest.TestCase):
 
     def test_forks_have_distinct_random_numbers(self):
         files = {"fixed.py": "import random\nrandom.seed(7)\n"}
-        keeper = self.ready("fixed", files=files)
-        source = "import random, tempfile\ndef main(): return [random.random(), next(tempfile._get_candidate_names())]"
+        keeper = self.ready("fixed", "multiprocessing", "tempfile", files=files)
+        source = """
+            import multiprocessing, random, tempfile
+            def main():
+                key = multiprocessing.current_process().authkey
+                return [random.random(), next(tempfile._get_candidate_names()), key.hex()]
+        """
         drawn = [json.loads(keeper.run(source).result) for _ in range(20)]
-        self.assertEqual(len({number for number, _ in drawn}), 20)
-        self.assertEqual(len({name for _, name in drawn}), 20)
+        self.assertEqual([len(set(values)) for values in zip(*drawn, strict=True)], [20, 20, 20])
 
     def test_a_hundred_forks_draw_distinct_numbers_from_numpy(self):
         try:
@@ -350,6 +356,23 @@ class Warm(unittest.TestCase):
         os.kill(keeper.process.pid, signal.SIGUSR1)
         with self.assertRaisesRegex(AssertionError, "'no', 'its packages start threads"):
             keeper.fork()
+
+    def test_a_parent_that_somebody_slowed_down_or_limited_forks_no_more(self):
+        changes = [
+            lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 5),
+            lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (64, 64)),
+        ]
+        if len(os.sched_getaffinity(0)) > 1:
+            changes.append(lambda pid: os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))}))
+        for change in changes:
+            keeper = self.ready()
+            run = keeper.fork()
+            run.connection.close()
+            waited(run.pid)
+            change(keeper.process.pid)
+            with self.assertRaisesRegex(AssertionError, "''"):
+                keeper.fork()
+            self.assertEqual(keeper.process.wait(PATIENCE), 0)
 
     def test_a_parent_that_opened_an_accelerator_is_not_forked_from(self):
         # No test machine has the file: a descriptor with that name under /proc stands for it.
