@@ -11,6 +11,7 @@ a Task, and it runs nothing after its imports.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ DESCRIPTORS = 5
 # What runs import in any case.
 RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._run")
 # Files of a driver that no fork may share.
-DEVICES = ("/dev/nvidia", "/dev/kfd")
+DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/neuron", "/dev/accel")
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 # Functions of the libraries that start threads for arithmetic, by a part of the library's name. The parent has one
@@ -60,6 +61,8 @@ class Parent:
 
             self.prctl = ctypes.CDLL(None).prctl
             self.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+            # Called with Python's lock: the library runs what packages told it to run at the end.
+            self.exit = ctypes.PyDLL(None).exit
         except (ImportError, OSError, AttributeError) as error:
             raise Unfit(f"its Python cannot call the kernel: {error}") from None
         # Another process of the same user must not look into this one, or stop it with a debugger.
@@ -73,7 +76,9 @@ class Parent:
         for name in (*RUNS, *modules):
             load(name)
         self.modules = modules
-        self.loaded = {name.split(".")[0] for name in sys.modules}
+        self.allowance = allowance()
+        self.present = set(sys.modules)
+        self.loaded = {name.split(".")[0] for name in self.present}
         self.check()
         # Once, after all imports: objects that no collection visits stay shared.
         gc.collect()
@@ -108,6 +113,10 @@ class Parent:
             if not descriptors:
                 continue
             self.check()
+            if allowance() != self.allowance:
+                # Another process of the same user can change that, and each fork would inherit it. The next parent
+                # begins with what the keeper has.
+                os._exit(0)
             try:
                 pid = fork()
             except OSError as error:
@@ -124,33 +133,60 @@ class Parent:
         self.channel.sendall(line(words))
 
 
+def allowance() -> tuple[object, ...]:
+    """What processes of the same user can take away from this one: priority, processors, limits."""
+    import resource
+
+    limits = [number for name, number in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
+    return (
+        os.getpriority(os.PRIO_PROCESS, 0),
+        os.sched_getscheduler(0),
+        os.sched_getaffinity(0),
+        *map(resource.getrlimit, limits),
+    )
+
+
 def fork() -> int:
     """Forks a process that is no child of this one, but of the nearest ancestor that takes orphans: the keeper, which
-    learns its exit code from the kernel even if this process is gone by then. Answers with its number, 0 in itself."""
+    learns its exit code from the kernel even if this process is gone by then. Answers with its number, 0 in itself.
+    By then that process has a group of its own and the signals of a new program, so a signal to its group is not
+    lost."""
     reading, writing = os.pipe()
-    between = os.fork()
-    if between == 0:
-        status = 1
-        try:
-            os.close(reading)
-            pid = os.fork()
-            if pid == 0:
-                os.close(writing)
-                return 0
-            os.write(writing, b"%d" % pid)
-            status = 0
-        except OSError as error:
-            status = error.errno or 1
-        os._exit(status)
-    os.close(writing)
-    told = os.read(reading, 32)
-    os.close(reading)
-    # Once it is gone, the other one has its new parent.
-    _, status = os.waitpid(between, 0)
+    try:
+        between = os.fork()
+        if between == 0:
+            return fork_again(reading, writing)
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    try:
+        # Once it is gone, the other one has its new parent.
+        _, status = os.waitpid(between, 0)
+        told = os.read(reading, 32)
+    finally:
+        os.close(reading)
     if not told:
         code = os.waitstatus_to_exitcode(status)
-        raise OSError(max(code, 0), os.strerror(code) if code > 0 else "the process between was killed")
+        raise OSError(max(code, 0), os.strerror(code) if code > 0 else "the new process was killed")
     return int(told)
+
+
+def fork_again(reading: int, writing: int) -> int:
+    """In the process between. It ends whatever happens: only its fork returns."""
+    status = 1
+    try:
+        os.close(reading)
+        if os.fork() == 0:
+            os.setsid()
+            signals()
+            os.write(writing, b"%d" % os.getpid())
+            return 0
+        status = 0
+    except BaseException as error:
+        status = getattr(error, "errno", None) or 1
+    os._exit(status)
 
 
 def load(name: str) -> None:
@@ -176,7 +212,6 @@ def become(parent: Parent, connection: socket.socket) -> list[str]:
         os._exit(1)  # The shim went away in the middle of it.
     environment = order["environment"]
     output, complaints, *results = descriptors
-    os.setsid()
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     for descriptor, standard in ((output, 1), (complaints, 2)):
@@ -184,7 +219,6 @@ def become(parent: Parent, connection: socket.socket) -> list[str]:
         os.close(descriptor)
     # Orphans of the run stay below it, where they are found and ended.
     parent.tell_kernel(PR_SET_CHILD_SUBREAPER, 1)
-    signals()
     os.umask(0o022)
     os.chdir(order["directory"])
     arguments = [*order["arguments"][1:3], *map(str, results)]
@@ -202,6 +236,49 @@ def become(parent: Parent, connection: socket.socket) -> list[str]:
     # From here on this is a process of its user like any other, which a debugger may look into.
     parent.tell_kernel(PR_SET_DUMPABLE, 1)
     return arguments
+
+
+def leave(parent: Parent, code: object) -> None:
+    """Ends this fork like a fresh interpreter: threads and exit handlers, what the run imported, open files, the C
+    library. What the parent imported is not taken apart: that would copy most of the memory that is shared with it,
+    and took longer than all the rest of a short run."""
+    import atexit
+    import gc
+    import io
+
+    threading: Any = sys.modules.get("threading")
+    if threading:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    if code is None or isinstance(code, int):
+        status = (code or 0) & 0xFF
+    else:
+        print(code, file=sys.stderr)
+        status = 1
+    if len(sys._current_frames()) == 1:
+        # No other thread can see the modules go. A file in a cycle, or one that what the parent imported refers to,
+        # would lose what is not written yet.
+        for left in gc.get_objects():
+            if isinstance(left, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and not left.closed:
+                with contextlib.suppress(OSError, ValueError):
+                    left.flush()
+        for name in sys.modules.keys() - parent.present:
+            del sys.modules[name]
+        gc.collect()
+        if is_flushed():
+            parent.exit(status)
+    # The interpreter reports what it cannot flush, and waits for nobody.
+    sys.exit(status)
+
+
+def is_flushed() -> bool:
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except Exception:
+        return False
+    return True
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
@@ -280,7 +357,7 @@ def search(before: Sequence[str], now: Sequence[str]) -> None:
 
 
 def refresh() -> None:
-    """Gives this fork random numbers and a temporary directory of its own."""
+    """Gives this fork random numbers, keys and a temporary directory of its own."""
     import random
     import time
 
@@ -291,6 +368,9 @@ def refresh() -> None:
         loaded("tempfile").tempdir = None
     if loaded("numpy.random"):
         loaded("numpy.random").seed()
+    if loaded("multiprocessing.process"):
+        # Who has it may send objects to processes of this one.
+        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
     torch = loaded("torch")
     if hasattr(torch, "seed"):
         torch.seed()
@@ -342,7 +422,11 @@ def main() -> None:
     import skyward._run
 
     sys.argv = arguments
-    skyward._run.main()  # type: ignore[no-untyped-call]
+    try:
+        skyward._run.main()  # type: ignore[no-untyped-call]
+    except SystemExit as end:
+        code = end.code
+    leave(parent, code)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -12,6 +15,7 @@ import tempfile
 import textwrap
 import time
 import unittest
+from unittest import mock
 
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skyward")
 PATIENCE = 60
@@ -19,8 +23,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class End:
-    def __init__(self, status, files):
+    def __init__(self, status, files, left):
         self.status = status
+        self.left = left
         self.stdout, self.stderr, self.result, outcome, self.values = files
         self.outcome = json.loads(outcome) if outcome else None
 
@@ -53,7 +58,7 @@ class Run:
         with open(call, "w", encoding="utf-8") as file:
             value = {"source": path, "module": "job", "entrypoint": entrypoint, "result_limit": 10**6, "value_limit": 10**5}
             json.dump({**value, "args": json.dumps(args), "kwargs": "{}"}, file)
-        work = os.path.join(folder, "work")
+        self.work = work = os.path.join(folder, "work")
         os.mkdir(work)
         write(work, files)
         python_path = os.pathsep.join([os.path.dirname(PACKAGE), work])
@@ -78,7 +83,15 @@ class Run:
             file.seek(0)
             contents.append(file.read().decode())
             file.close()
-        return End(os.waitstatus_to_exitcode(status), contents)
+        left = None
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(self.work, "left"), "rb") as file:
+            left = file.read()
+        return End(os.waitstatus_to_exitcode(status), contents, left)
+
+
+def names(text):
+    """The lines that are the same in each run: without its folders, and without addresses in memory."""
+    return [re.sub("0x[0-9a-f]+", "0x", line) for line in text.splitlines() if "/" not in line]
 
 
 def waited(pid):
@@ -196,7 +209,8 @@ class Warm(unittest.TestCase):
                     "session": os.getsid(0) == os.getpgrp() == os.getpid(),
                     "modules": [name for name in sys.modules if name in ("job", "word")],
                     "leftover": getattr(socket, "leftover", None),
-                    "descriptors": sorted(map(int, os.listdir("/proc/self/fd")))[:3],
+                    # Of input and output, the value, the outcome, and the list itself.
+                    "descriptors": len(os.listdir("/proc/self/fd")),
                 }
                 # What the next run must not find.
                 os.environ["LEFT"] = word
@@ -226,7 +240,7 @@ class Warm(unittest.TestCase):
                 "session": True,
                 "modules": ["job"],
                 "leftover": None,
-                "descriptors": [0, 1, 2],
+                "descriptors": 6,
             }
             self.assertEqual(seen, expected)
 
@@ -256,11 +270,15 @@ class Warm(unittest.TestCase):
 
     def test_forks_have_distinct_random_numbers(self):
         files = {"fixed.py": "import random\nrandom.seed(7)\n"}
-        keeper = self.ready("fixed", files=files)
-        source = "import random, tempfile\ndef main(): return [random.random(), next(tempfile._get_candidate_names())]"
+        keeper = self.ready("fixed", "multiprocessing", "tempfile", files=files)
+        source = """
+            import multiprocessing, random, tempfile
+            def main():
+                key = multiprocessing.current_process().authkey
+                return [random.random(), next(tempfile._get_candidate_names()), key.hex()]
+        """
         drawn = [json.loads(keeper.run(source).result) for _ in range(20)]
-        self.assertEqual(len({number for number, _ in drawn}), 20)
-        self.assertEqual(len({name for _, name in drawn}), 20)
+        self.assertEqual([len(set(values)) for values in zip(*drawn, strict=True)], [20, 20, 20])
 
     def test_a_hundred_forks_draw_distinct_numbers_from_numpy(self):
         try:
@@ -339,6 +357,23 @@ class Warm(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "'no', 'its packages start threads"):
             keeper.fork()
 
+    def test_a_parent_that_somebody_slowed_down_or_limited_forks_no_more(self):
+        changes = [
+            lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 5),
+            lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (64, 64)),
+        ]
+        if len(os.sched_getaffinity(0)) > 1:
+            changes.append(lambda pid: os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))}))
+        for change in changes:
+            keeper = self.ready()
+            run = keeper.fork()
+            run.connection.close()
+            waited(run.pid)
+            change(keeper.process.pid)
+            with self.assertRaisesRegex(AssertionError, "''"):
+                keeper.fork()
+            self.assertEqual(keeper.process.wait(PATIENCE), 0)
+
     def test_a_parent_that_opened_an_accelerator_is_not_forked_from(self):
         # No test machine has the file: a descriptor with that name under /proc stands for it.
         files = {
@@ -415,6 +450,74 @@ class Warm(unittest.TestCase):
         end = self.keeper().run("def main(n):\n    yield from range(n)", 2)
         self.assertEqual((end.status, end.values), (0, "0 1 0\n1 1 1\n"), end.stderr)
         self.assertEqual(json.loads(end.result), {"skyward.dev/values": {"count": 2, "bytes": 2}})
+
+    def test_a_fork_has_its_own_group_and_default_signals_before_anybody_knows_its_number(self):
+        files = {"package.py": "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"}
+        keeper = self.ready("package", files=files)
+        run = keeper.fork()
+        self.assertEqual((os.getpgid(run.pid), os.getsid(run.pid)), (run.pid, run.pid))
+        os.killpg(run.pid, signal.SIGTERM)
+        self.assertEqual(os.waitstatus_to_exitcode(waited(run.pid)), -signal.SIGTERM)
+        run.connection.close()
+
+    def test_a_kernel_that_gives_no_process_costs_the_parent_no_descriptor(self):
+        sys.path.insert(0, PACKAGE)
+        self.addCleanup(sys.path.remove, PACKAGE)
+        import _warm
+
+        before = os.listdir("/proc/self/fd")
+        refusal = OSError(errno.EAGAIN, "no more processes")
+        with mock.patch("os.fork", side_effect=refusal), self.assertRaises(OSError):
+            _warm.fork()
+        real, calls = os.fork, []
+
+        def only_one():
+            calls.append(1)
+            if os.getpid() != own:
+                raise refusal
+            return real()
+
+        own = os.getpid()
+        with mock.patch("os.fork", side_effect=only_one), self.assertRaisesRegex(OSError, os.strerror(errno.EAGAIN)):
+            _warm.fork()
+        self.assertEqual((len(calls), os.listdir("/proc/self/fd")), (1, before))
+
+    def test_a_fork_leaves_what_a_fresh_interpreter_leaves(self):
+        keeper = self.ready("tempfile")
+        begin = "import atexit, ctypes, os, sys, tempfile, threading, time\npath = 'left'\n"
+        for name, source in {
+            "an open file of its module": "file = open(path, 'w')\ndef main(): file.write('x' * 10)",
+            "an open file of another module": "def main():\n tempfile.mine = open(path, 'w')\n tempfile.mine.write('y')",
+            "an open file in binary": "def main():\n sys.mine = open(path, 'wb')\n sys.mine.write(b'z')",
+            "a finalizer in a cycle": """
+                class Ring:
+                    def __del__(self): os.write(1, b"gone")
+                ring = Ring()
+                ring.me = ring
+                def main(): pass
+            """,
+            "exit handlers": "atexit.register(print, 'last')\natexit.register(print, 'first')\ndef main(): pass",
+            "a thread": """
+                def later():
+                    time.sleep(0.05)
+                    print("later")
+                def main(): threading.Thread(target=later).start()
+            """,
+            "a daemon thread": "def main(): threading.Thread(target=time.sleep, args=[99], daemon=True).start()",
+            "text of a C library": "def main(): ctypes.CDLL(None).printf(b'from C')",
+            "a code": "def main(): sys.exit(7)",
+            "a large code": "def main(): sys.exit(256 + 5)",
+            "a negative code": "def main(): sys.exit(-1)",
+            "words": "def main(): sys.exit('too bad')",
+            "an exit handler that raises": "def bad(): raise ValueError('x')\natexit.register(bad)\ndef main(): pass",
+            "output that cannot be written": "def main(): print('x', end=''); sys.stdout.flush(); os.close(1)",
+            "closed output": "def main(): sys.stdout.close(); sys.stderr.close()",
+        }.items():
+            with self.subTest(name):
+                whole = begin + textwrap.dedent(source)
+                forked, fresh = keeper.fork().order(whole), keeper.fork().order(whole, files={"encodings": ""})
+                seen = [(end.status, end.outcome, end.stdout, names(end.stderr), end.left) for end in (forked.ended(), fresh.ended())]
+                self.assertEqual(*seen)
 
     def test_the_end_of_one_run_leaves_its_neighbours_alone(self):
         keeper = self.ready()

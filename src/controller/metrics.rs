@@ -59,6 +59,7 @@ pub struct Metrics {
     running_tasks: Family<Labels, Gauge>,
     task_transitions: Family<Labels, Counter>,
     runs: Family<Labels, Counter>,
+    functions: Family<Labels, Counter>,
     sessions: Family<Labels, Gauge>,
     events_dropped: Counter,
     store_bytes: Family<Labels, Counter>,
@@ -156,6 +157,11 @@ impl Default for Metrics {
             running_tasks: register(r, "running_tasks", "Tasks that run, by Pool"),
             task_transitions: register(r, "task_transitions", "Tasks that entered a phase"),
             runs: register(r, "runs", "Runs, by what became of them"),
+            functions: register(
+                r,
+                "function_starts",
+                "Functions that ended, by how their process started",
+            ),
             sessions: register(r, "sessions", "Connections to machines, by stage"),
             events_dropped: register(r, "events_dropped", "Kubernetes Events that could not be written"),
             store_bytes: register_in(
@@ -277,6 +283,13 @@ impl Metrics {
     /// A run ended (or, `started`, began); the outcome is one of our condition reasons.
     pub fn run(&self, outcome: &'static str) {
         self.runs.get_or_create(&by("outcome", outcome)).inc();
+    }
+
+    /// A function ended whose process was forked from a warm parent, or was a fresh interpreter. `None`: other work.
+    pub fn function(&self, forked: Option<bool>) {
+        let Some(forked) = forked else { return };
+        let start = if forked { "forked" } else { "fresh" };
+        self.functions.get_or_create(&by("start", start)).inc();
     }
 
     /// An Event could not be written.
@@ -448,6 +461,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn functions_are_counted_by_how_they_started_and_other_work_is_not() {
+        let metrics = Metrics::default();
+        metrics.function(None);
+        assert!(!metrics.render().contains("function_starts_total{"));
+        for forked in [true, true, false] {
+            metrics.function(Some(forked));
+        }
+        let text = metrics.render();
+        for line in [
+            "skyward_function_starts_total{start=\"forked\"} 2",
+            "skyward_function_starts_total{start=\"fresh\"} 1",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
     fn one_page_lists_every_metric_and_no_other() {
         let metrics = Metrics::default();
         // A family without values is not printed.
@@ -457,6 +487,7 @@ mod tests {
         metrics.environment_changed("done");
         metrics.task_entered(TaskPhase::Running);
         metrics.run("Succeeded");
+        metrics.function(Some(true));
         metrics.stored("log", 1);
         metrics.upload("complete");
         metrics.source_fetched("Fetched");

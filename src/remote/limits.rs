@@ -250,6 +250,7 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
         result_bytes,
         result,
         has_result,
+        forked: _,
     } = finished;
     ensure((0..=LAST_SIGNAL).contains(signal), || {
         format!("signal {signal}, which there is not")
@@ -382,6 +383,7 @@ mod tests {
             result_bytes: INLINE_BYTES as u64,
             result: vec![0; INLINE_BYTES],
             has_result: true,
+            forked: Some(true),
             ..Finished::default()
         }
     }

@@ -7,6 +7,7 @@
 //! - [`pools`]: life of Pools and bad Pools.
 //! - [`logs`]: logs, results, and the users who may read them.
 //! - [`progress`]: how far a Task says that it is.
+//! - [`warm`]: functions that are forked from a Python that is there already, and values that are no JSON.
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines; [`environments`]: how a changed image changes them.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
@@ -37,6 +38,7 @@ mod sweep;
 mod tasks;
 mod uploads;
 mod view;
+mod warm;
 
 use skyward_testkit::{Cluster, Result, Space};
 

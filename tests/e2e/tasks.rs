@@ -7,11 +7,11 @@ use skyward_testkit::{PATIENCE, Result, Space};
 
 use crate::story;
 
-fn status(task: Task) -> TaskStatus {
+pub(crate) fn status(task: Task) -> TaskStatus {
     task.status.unwrap_or_default()
 }
 
-fn value(task: &Task) -> Value {
+pub(crate) fn value(task: &Task) -> Value {
     let results = task
         .status
         .as_ref()
@@ -20,7 +20,7 @@ fn value(task: &Task) -> Value {
     results.first().and_then(|r| r.value.clone()).unwrap_or_default()
 }
 
-async fn run(space: &Space, name: &str, spec: Value) -> Result<Task> {
+pub(crate) async fn run(space: &Space, name: &str, spec: Value) -> Result<Task> {
     space.task(name, "p", spec).await?;
     space.task_ended(name).await
 }

@@ -251,6 +251,7 @@ impl World {
             result_bytes: number("resultBytes"),
             result: text("result").into_bytes(),
             has_result: end["hasResult"] == json!(true),
+            forked: end["forked"].as_bool(),
         }
     }
 

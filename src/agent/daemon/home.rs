@@ -170,6 +170,11 @@ impl RunFolder {
         self.0.join("outcome")
     }
 
+    /// Temporary files of the work, until it ends.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.0.join("tmp")
+    }
+
     /// How far the work is, as its program says.
     pub(crate) fn progress(&self) -> PathBuf {
         self.0.join("progress")

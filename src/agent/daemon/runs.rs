@@ -126,6 +126,11 @@ impl Runs {
         self.0.warm.why_not()
     }
 
+    /// Ends what is kept for an environment that was replaced.
+    pub(crate) fn end_old_parents(&self) {
+        self.0.warm.end_old();
+    }
+
     /// Starts a run, or answers with the state of the one of that id.
     pub(crate) async fn start(&self, spec: RunSpec) -> Result<RunState, LedgerError> {
         let run_id = spec.run_id.clone();
@@ -208,6 +213,8 @@ impl Runs {
 
     async fn drive_to_its_end(&self, run_id: &str) {
         let finished = self.follow(run_id).await;
+        // Nothing of the run is alive. Where we are killed before this, they go with the run.
+        self.0.trash.throw(&self.0.home.run(run_id).temporary());
         let ending = finished.ending().as_str_name();
         tracing::info!(
             run_id,

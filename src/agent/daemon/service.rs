@@ -416,6 +416,9 @@ impl Agent for Service {
         if before != now || !path.exists() {
             lease::save(&path, now);
         }
+        // A lease is renewed as long as somebody cares for this machine, also where no function runs on it.
+        let own = self.0.clone();
+        off_thread(move || own.runs.end_old_parents()).await?;
         let counts = self.0.ledger.counts();
         Ok(Response::new(LeaseReply {
             running: counts.running,
@@ -604,6 +607,7 @@ pub(super) fn within_limits(finished: &mut Finished) {
         result_bytes,
         result: _,
         has_result,
+        forked: _,
     } = finished;
     *signal = (*signal).clamp(0, LAST_SIGNAL);
     message.truncate(message.floor_char_boundary(MESSAGE_BYTES + '…'.len_utf8()));

@@ -12,7 +12,7 @@ use std::{
         fd::OwnedFd,
         unix::{fs::MetadataExt, net::UnixStream as StdUnixStream, process::CommandExt},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
     time::{Duration, Instant},
@@ -35,6 +35,8 @@ use crate::protocol::{NAME_BYTES, RunSpec, run_spec::Work};
 const MOST: usize = 4;
 /// Packages that one parent imports.
 const PRELOADED: usize = 32;
+/// Where the machine's own Python has its packages.
+const SYSTEM: [&str; 2] = ["/usr/lib", "/usr/local/lib"];
 /// Before a parent that was killed, or whose keeper was, has a successor.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -124,6 +126,15 @@ impl Warm {
         self.why_not.subscribe()
     }
 
+    /// Ends the parents whose environment is not the present one any more. They would not be asked again.
+    pub(super) fn end_old(&self) {
+        let mut keepers = self.keepers.lock();
+        if !keepers.all.is_empty() {
+            let present = environment(&self.home);
+            keepers.all.retain(|keeper| keeper.key.environment == present);
+        }
+    }
+
     /// Where the run can be forked, if it can. Starts a parent for the next one where that would help.
     pub(super) fn parent(&self, spec: &RunSpec, now: Instant) -> Option<PathBuf> {
         if !Uid::effective().is_root() {
@@ -186,22 +197,27 @@ fn is_module(name: &str) -> bool {
 /// The environment of functions as it is now. A package that is installed or removed changes the time of the
 /// folder that holds packages.
 fn environment(home: &Home) -> String {
-    let venv = home.venv();
-    let Ok(place) = fs::canonicalize(&venv) else {
-        return "python3".to_owned();
+    let (name, libraries) = match fs::canonicalize(home.venv()) {
+        Ok(place) => (place.display().to_string(), vec![place.join("lib")]),
+        Err(_) => ("python3".to_owned(), SYSTEM.map(PathBuf::from).to_vec()),
     };
-    let mut found: Vec<String> = fs::read_dir(place.join("lib"))
-        .into_iter()
-        .flatten()
+    let mut found: Vec<String> = libraries.iter().flat_map(|library| packages(library)).collect();
+    found.sort();
+    format!("{name} {}", found.join(" "))
+}
+
+/// The folders for packages of the interpreters in that folder, as they are now.
+fn packages(library: &Path) -> Vec<String> {
+    let entries = fs::read_dir(library).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"python"))
+        .flat_map(|entry| ["site-packages", "dist-packages"].map(|name| entry.path().join(name)))
         .filter_map(|folder| {
-            let packages = folder.ok()?.path().join("site-packages");
-            let metadata = fs::metadata(&packages).ok()?;
+            let metadata = fs::metadata(folder).ok()?;
             let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
             Some(format!("{} {seconds}.{nanoseconds}", metadata.ino()))
         })
-        .collect();
-    found.sort();
-    format!("{} {}", place.display(), found.join(" "))
+        .collect()
 }
 
 /// What to do for a run with that key. Pure.
@@ -412,7 +428,8 @@ mod tests {
     fn a_package_that_comes_makes_another_environment() {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::new(folder.path());
-        assert_eq!(environment(&home), "python3");
+        let own = environment(&home);
+        assert!(own.starts_with("python3 ") && environment(&home) == own, "{own}");
         let packages = folder.path().join("one/lib/python3.11/site-packages");
         fs::create_dir_all(&packages).unwrap();
         std::os::unix::fs::symlink("one", home.venv()).unwrap();

@@ -534,6 +534,9 @@ pub struct Finished {
     pub result: ::prost::alloc::vec::Vec<u8>,
     #[prost(bool, tag = "13")]
     pub has_result: bool,
+    /// of a function: whether it was forked from a warm parent; absent = other work, or an older agent
+    #[prost(bool, optional, tag = "14")]
+    pub forked: ::core::option::Option<bool>,
 }
 /// Nested message and enum types in `Finished`.
 pub mod finished {

@@ -42,6 +42,8 @@ pub mod reason {
     pub const PREEMPTED: &str = "Preempted";
     /// Machine: it could not be brought up.
     pub const MACHINE_FAILED: &str = "MachineFailed";
+    /// Machine: each function starts a fresh interpreter there; the note says why.
+    pub const NOT_FORKED: &str = "NotForked";
     /// Machine: a step of its bootstrap failed; the note has the line that tells the most.
     pub const BOOTSTRAP_FAILED: &str = "BootstrapFailed";
     /// Machine: its terms hold no longer, so it is not ordered.

@@ -130,7 +130,10 @@ impl EffectRunner {
             Effect::Live(uid, runs) => self.context.live.set(&uid, runs),
             Effect::Progress(run, progress) => self.context.live.progress(&run, progress),
             Effect::Entered(phase) => self.context.metrics.task_entered(phase),
-            Effect::RunEnded(reason) => self.context.metrics.run(reason),
+            Effect::RunEnded(reason, forked) => {
+                self.context.metrics.run(reason);
+                self.context.metrics.function(forked);
+            }
             Effect::Warn(what) => tracing::warn!(pool = %pool, "{what}"),
             Effect::Publish { uid, name, event } => {
                 let task = ObjectReference {
@@ -279,7 +282,7 @@ impl EffectRunner {
             Effect::Live(..)
             | Effect::Progress(..)
             | Effect::Entered(_)
-            | Effect::RunEnded(_)
+            | Effect::RunEnded(..)
             | Effect::Warn(_)
             | Effect::Publish { .. }
             | Effect::Expire { .. }

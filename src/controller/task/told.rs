@@ -77,6 +77,7 @@ fn ended(end: wire::Finished) -> Finished {
         result_bytes: end.result_bytes,
         result: end.result,
         has_result: end.has_result,
+        forked: end.forked,
     }
 }
 

@@ -50,9 +50,14 @@ const LONGEST: usize = 256;
 const READ_AT_START: [&str; 5] = ["PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_"];
 /// Beginnings of variables that packages read when they are imported. The number of threads is not among them: a
 /// fork sets it anew.
-const READ_AT_IMPORT: [&str; 23] = [
+const READ_AT_IMPORT: [&str; 28] = [
     "XDG_",
-    "TMPDIR",
+    "OPENSSL_",
+    "OPENCV_",
+    "NUMPY_",
+    "KERAS_",
+    "ARROW_",
+    "POLARS_",
     "OMP_",
     "GOMP_",
     "KMP_",
@@ -136,8 +141,9 @@ pub(super) fn start(
     prepared: &Prepared,
     spec: &RunSpec,
 ) -> Option<(Work, Kept)> {
-    let python_path = prepare::python_path(home, folder, spec);
-    if !fits(spec, &prepared.environment, &python_path) {
+    let mut parents = prepare::base(home, &prepared.user);
+    parents.insert("PYTHONPATH".into(), prepare::python_path(home, folder, spec));
+    if !fits(spec, &prepared.environment, &parents, prepared.arguments.first()?) {
         return None;
     }
     let started = fork(socket, folder, prepared, spec);
@@ -148,19 +154,23 @@ pub(super) fn start(
     started
 }
 
-/// Whether a fork finds all that a fresh interpreter would find.
-fn fits(spec: &RunSpec, environment: &BTreeMap<String, String>, python_path: &str) -> bool {
+/// Whether a fork finds all that a fresh interpreter would find. The parent has the variables `parents`.
+fn fits(
+    spec: &RunSpec,
+    environment: &BTreeMap<String, String>,
+    parents: &BTreeMap<String, String>,
+    program: &str,
+) -> bool {
     let is_read =
         |name: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| name.starts_with(beginning));
     // A Task's directory may lie on a hanging mount.
     matches!(spec.work, Some(run_spec::Work::Function(_)))
         && spec.working_dir.is_empty()
         && environment.iter().all(|(name, value)| match name.as_str() {
-            "PYTHONPATH" => value == python_path,
-            "PYTHONUNBUFFERED" => value == prepare::UNBUFFERED,
-            "LANG" => value == prepare::LANG,
-            // The base has it; another value is the Task's.
-            "HOME" => !spec.env.contains_key(name),
+            // Another value is the Task's, or the image's.
+            "PYTHONPATH" | "PYTHONUNBUFFERED" | "LANG" | "HOME" => parents.get(name) == Some(value),
+            // A program without a folder is looked for there.
+            "PATH" => program.contains('/') || parents.get(name) == Some(value),
             name if is_read(name, &READ_AT_START) => false,
             name if spec.preload.is_empty() || name.ends_with(THREADS) => true,
             name => !is_read(name, &READ_AT_IMPORT),
@@ -268,9 +278,13 @@ mod tests {
             .collect()
     }
 
+    fn is_fit(spec: &RunSpec, more: &[(&str, &str)], program: &str) -> bool {
+        fits(spec, &environment(more), &environment(&[]), program)
+    }
+
     #[test]
     fn a_variable_that_was_read_before_the_run_was_known_asks_for_a_fresh_interpreter() {
-        let cases: [(&[&str], &[(&str, &str)], bool); 12] = [
+        let cases: [(&[&str], &[(&str, &str)], bool); 14] = [
             (&[], &[], true),
             (
                 &[],
@@ -283,25 +297,24 @@ mod tests {
             (&[], &[("LD_LIBRARY_PATH", "/cuda")], false),
             (&[], &[("LC_ALL", "C")], false),
             (&[], &[("LANG", "C")], false),
+            (&[], &[("HOME", "/mine")], false),
+            (&["numpy"], &[("TMPDIR", "/mine")], true),
             (&["numpy"], &[("TOKEN", "t"), ("CUDA_VISIBLE_DEVICES", "1")], true),
             (&["numpy"], &[("OMP_NUM_THREADS", "4")], true),
             (&["numpy"], &[("OMP_DYNAMIC", "1")], false),
             (&["torch"], &[("PYTORCH_CUDA_ALLOC_CONF", "x")], false),
         ];
         for (preload, more, expected) in cases {
-            let found = fits(&function(preload), &environment(more), "/p");
+            let found = is_fit(&function(preload), more, "/venv/bin/python");
             assert_eq!(found, expected, "{preload:?} {more:?}");
         }
-        let moved = RunSpec {
-            env: [("HOME".to_owned(), "/mine".to_owned())].into(),
-            ..function(&[])
-        };
-        assert!(!fits(&moved, &environment(&[("HOME", "/mine")]), "/p"));
+        assert!(is_fit(&function(&[]), &[], "python3"));
+        assert!(!is_fit(&function(&[]), &[("PATH", "/mine")], "python3"));
     }
 
     #[test]
     fn only_a_function_in_a_directory_of_its_own_is_forked() {
-        assert!(fits(&function(&[]), &environment(&[]), "/p"));
+        assert!(is_fit(&function(&[]), &[], "python3"));
         let elsewhere = RunSpec {
             working_dir: "/mnt".into(),
             ..function(&[])
@@ -311,7 +324,7 @@ mod tests {
             ..RunSpec::default()
         };
         for spec in [elsewhere, script, RunSpec::default()] {
-            assert!(!fits(&spec, &environment(&[]), "/p"));
+            assert!(!is_fit(&spec, &[], "python3"));
         }
     }
 

@@ -290,6 +290,11 @@ impl Keeper {
         match read {
             Some(Ok(count @ 1..)) if self.heard.len() < LONGEST => self.heard.extend(&buffer[..count]),
             Some(Err(error)) if error.kind() == ErrorKind::Interrupted => return,
+            // How a parent ended that had not imported everything is worth telling, and is seen when it is reaped.
+            Some(Ok(0)) if self.imports_until.is_some() => {
+                self.channel = None;
+                return;
+            }
             _ => return self.close(),
         }
         while let Some(line) = take_line(&mut self.heard) {
@@ -406,14 +411,15 @@ impl Keeper {
 
     /// Reaps what is dead, kills what must not live, and tells shims how their forks ended.
     fn look_after(&mut self) {
-        if let Some(parent) = self.parent
-            && !matches!(
-                waitpid(parent, Some(WaitPidFlag::WNOHANG)),
-                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR)
-            )
-        {
-            self.parent = None;
-            self.close();
+        if let Some(parent) = self.parent {
+            let end = waitpid(parent, Some(WaitPidFlag::WNOHANG));
+            if !matches!(end, Ok(WaitStatus::StillAlive) | Err(Errno::EINTR)) {
+                self.parent = None;
+                match end.ok().and_then(fault_of_imports) {
+                    Some(why) if self.imports_until.is_some() => self.refuse(&why),
+                    _ => self.close(),
+                }
+            }
         }
         for fork in self
             .forks
@@ -473,6 +479,20 @@ impl Keeper {
     }
 }
 
+/// What to say of a parent that ended while it imported, where the next one would end in the same way. Somebody may
+/// have killed it, or the kernel for want of memory: that says nothing about the next one.
+fn fault_of_imports(end: WaitStatus) -> Option<String> {
+    let how = match end {
+        WaitStatus::Exited(_, code) => format!("exited with code {code}"),
+        WaitStatus::Signaled(_, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP, _) => {
+            return None;
+        }
+        WaitStatus::Signaled(_, signal, _) => format!("was killed by {}", signal.as_str()),
+        _ => return None,
+    };
+    Some(format!("its Python {how} while it imported its packages"))
+}
+
 /// How a child ended, without reaping it.
 fn ended(pid: Pid) -> Option<Status> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -484,5 +504,29 @@ fn ended(pid: Pid) -> Option<Status> {
         // It is no child of ours, and never was.
         Err(Errno::ECHILD) => Some(Status::Signaled(Signal::SIGKILL as i32)),
         Ok(_) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_the_next_parent_would_have_too_is_a_fault_of_the_imports() {
+        let pid = Pid::from_raw(7);
+        let signaled = |signal| fault_of_imports(WaitStatus::Signaled(pid, signal, false));
+        let said = fault_of_imports(WaitStatus::Exited(pid, 3)).unwrap();
+        assert_eq!(
+            said,
+            "its Python exited with code 3 while it imported its packages"
+        );
+        let said = signaled(Signal::SIGSEGV).unwrap();
+        assert_eq!(
+            said,
+            "its Python was killed by SIGSEGV while it imported its packages"
+        );
+        for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+            assert_eq!(signaled(signal), None);
+        }
     }
 }

@@ -64,7 +64,10 @@ use super::{
     reserve::free_bytes,
     unix_ms,
 };
-use crate::{log::Stream, protocol::RunSpec};
+use crate::{
+    log::Stream,
+    protocol::{RunSpec, run_spec},
+};
 
 /// Read from a pipe at once.
 const READ_BYTES: usize = 128 * 1024;
@@ -177,6 +180,7 @@ fn run(
         work.pipes.push((Stream::Values, values.ours));
     }
     observed.started_ms = unix_ms();
+    observed.forked = matches!(spec.work, Some(run_spec::Work::Function(_))).then_some(kept.is_some());
     let mut shim = Shim {
         spec,
         folder,

@@ -22,8 +22,8 @@ use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
 
 /// The default search path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-pub(super) const LANG: &str = "C.UTF-8";
-pub(super) const UNBUFFERED: &str = "1";
+/// Where programs put their temporary files.
+const TEMPORARY: &str = "TMPDIR";
 /// A longer description of the cluster is passed in a file: the kernel takes at most 128 KiB
 /// for one variable.
 const LONGEST_INFO: usize = 64 * 1024;
@@ -125,6 +125,7 @@ pub(super) fn prepare(
     } else {
         PathBuf::from(&spec.working_dir)
     };
+    make_working_directory(&folder.temporary(), &user)?;
     give(&files::create(folder.progress())?, &user)?;
     let mut sources = Sources::new(folder.task(), &user);
     let mut prepared = Prepared {
@@ -302,6 +303,10 @@ fn environment(
         None => python_path,
     };
     environment.insert("PYTHONPATH".into(), python_path);
+    // Short, since the names of sockets in it may be 107 bytes long.
+    environment
+        .entry(TEMPORARY.into())
+        .or_insert_with(|| text(&folder.temporary()));
     environment.insert(RUN_VARIABLE.into(), text(folder.path()));
     environment.insert(progress::VARIABLE.into(), text(&folder.progress()));
     let instance_info = places::number(spec, &mut environment);
@@ -339,9 +344,9 @@ pub(super) fn base(home: &Home, user: &users::User) -> BTreeMap<String, String> 
         ("HOME", text(&user.home)),
         ("USER", user.name.clone()),
         ("LOGNAME", user.name.clone()),
-        ("LANG", LANG.to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
         // Output is seen when it is written, not when a buffer is full.
-        ("PYTHONUNBUFFERED", UNBUFFERED.to_owned()),
+        ("PYTHONUNBUFFERED", "1".to_owned()),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
@@ -428,6 +433,7 @@ mod tests {
         assert_eq!(environment["A"], "bootstrap");
         assert_eq!(environment["B"], "task");
         assert!(environment["PYTHONPATH"].ends_with("/python:/mine"));
+        assert!(environment["TMPDIR"].ends_with("/runs/r/tmp"));
         assert!(!environment.contains_key("CARGO_MANIFEST_DIR"));
     }
 
@@ -436,12 +442,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let home = Home::new(folder.path());
         let spec = RunSpec {
-            env: [("PYTHONPATH".to_owned(), "/mine".to_owned())].into(),
+            env: [("PYTHONPATH", "/mine"), ("TMPDIR", "/fast")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
             bundle: "sha256:0".to_owned(),
             ..RunSpec::default()
         };
         let environment = environment_of(&home, &spec).unwrap();
         assert!(environment["PYTHONPATH"].ends_with("/runs/r/work:/mine"));
+        assert_eq!(environment["TMPDIR"], "/fast", "the Task's own");
     }
 
     #[test]

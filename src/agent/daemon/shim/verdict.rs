@@ -63,6 +63,8 @@ pub(super) struct Observed {
     pub(super) no_room: bool,
     /// Processes that the kernel killed for want of memory while it ran, here or beside it.
     pub(super) memory_kills: u64,
+    /// Whether a function was forked from a warm parent.
+    pub(super) forked: Option<bool>,
 }
 
 /// The largest return value of a run that is kept.
@@ -104,6 +106,7 @@ pub(super) fn finished(spec: &RunSpec, observed: &Observed) -> Finished {
         },
         result: Vec::new(),
         has_result,
+        forked: observed.forked,
     }
 }
 
@@ -255,6 +258,17 @@ mod tests {
             },
             observed,
         )
+    }
+
+    #[test]
+    fn the_end_of_a_run_tells_whether_it_was_forked() {
+        for forked in [None, Some(false), Some(true)] {
+            let observed = Observed {
+                forked,
+                ..Observed::default()
+            };
+            assert_eq!(finished(&RunSpec::default(), &observed).forked, forked);
+        }
     }
 
     #[test]

@@ -102,9 +102,28 @@ async fn nothing_of_the_agents_own_environment_reaches_the_work() {
             "PYTHONUNBUFFERED",
             "SKYWARD_PROGRESS_FILE",
             "SKYWARD_RUN_FOLDER",
+            "TMPDIR",
             "USER"
         ]
     );
+}
+
+#[tokio::test]
+async fn temporary_files_are_a_runs_own_and_go_when_it_ends_however_it_does() {
+    let mut machine = Machine::start().await;
+    for (name, end) in [("a", "exit 0"), ("b", "kill -9 $$")] {
+        let script = format!("f=$(mktemp) && stat -c %a \"$TMPDIR\" && echo \"$f\"; mkdir $TMPDIR/d; {end}");
+        let finished = machine.run(bash(name, &script)).await;
+        let output = String::from_utf8(log::decode(&finished.log, None)).unwrap();
+        let lines: Vec<&str> = output.lines().collect();
+        let [mode, file] = lines[..] else {
+            panic!("{output}");
+        };
+        let folder = machine.run_folder(name).join("tmp");
+        assert_eq!(mode, "700");
+        assert!(std::path::Path::new(file).starts_with(&folder), "{file}");
+        assert!(!folder.exists(), "it is gone when the end is told");
+    }
 }
 
 #[tokio::test]

@@ -219,7 +219,10 @@ async fn a_forked_function_ends_as_one_in_a_fresh_interpreter() {
             "[7]",
         )
         .await;
-    assert_eq!(finished.result, b"7");
+    assert_eq!(
+        (finished.result.as_slice(), finished.forked),
+        (&b"7"[..], Some(true))
+    );
     let lines = String::from_utf8(log::decode(&finished.log, None)).unwrap();
     assert!(lines.contains("out\n") && lines.contains("err\n"), "{lines}");
     assert_eq!(warm.started_by(&[]).await, "keeper", "the parent is still there");
@@ -229,11 +232,12 @@ async fn a_forked_function_ends_as_one_in_a_fresh_interpreter() {
 async fn a_fork_has_what_its_run_has_and_nothing_of_the_run_before_it() {
     let Some(mut warm) = warm().await else { return };
     let source = r"
-import builtins, os, sys
+import builtins, os, sys, tempfile
 def main():
     seen = [sorted(os.environ), os.getuid(), os.path.basename(os.getcwd()), os.umask(0o22),
         getattr(builtins, 'left', None), sorted(map(int, os.listdir('/proc/self/fd')))[:3],
-        open('/proc/self/oom_score_adj').read().strip(), os.getsid(0) == os.getpid()]
+        open('/proc/self/oom_score_adj').read().strip(), os.getsid(0) == os.getpid(),
+        tempfile.gettempdir() == os.environ['TMPDIR']]
     builtins.left = os.environ['TOKEN']
     os.environ['LEFT'] = 'x'
     os.umask(0)
@@ -256,6 +260,7 @@ def main():
                 "PYTHONUNBUFFERED",
                 "SKYWARD_PROGRESS_FILE",
                 "SKYWARD_RUN_FOLDER",
+                "TMPDIR",
                 "TOKEN",
                 "USER"
             ],
@@ -265,6 +270,7 @@ def main():
             null,
             [0, 1, 2],
             "1000",
+            true,
             true
         ]);
         assert_eq!(seen, expected);
@@ -462,6 +468,33 @@ async fn a_module_that_starts_a_thread_costs_nothing_but_the_saving() {
         )
     };
     assert_eq!(warm.machine.run(spec).await.result, b"true");
+}
+
+#[tokio::test]
+async fn a_module_that_ends_the_parent_is_named_and_not_imported_again() {
+    let modules = [("ends", "import os\nos._exit(3)\n")];
+    let Some(mut warm) = cold(&modules).await else {
+        return;
+    };
+    assert_eq!(warm.started_by(&["ends"]).await, "shim");
+    let said = |fact: &Fact| match &fact.fact {
+        Some(fact::Fact::NotForked(told)) => told.why.contains("exited with code 3 while it imported"),
+        _ => false,
+    };
+    warm.machine.fact(said).await;
+    until("the keeper is gone", || warm.role("keeper").is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_parent_ends_with_its_environment_although_no_function_runs() {
+    let Some(mut warm) = warm().await else { return };
+    std::fs::create_dir_all(warm.machine.home().join("venv/lib/python3/site-packages")).unwrap();
+    let lease = LeaseRequest {
+        epoch: 1,
+        ..LeaseRequest::default()
+    };
+    warm.machine.agent.renew_lease(lease).await.unwrap();
+    until("the keeper is gone", || warm.role("keeper").is_empty()).await;
 }
 
 #[tokio::test]

@@ -362,8 +362,8 @@ pub enum Effect {
     Progress(RunId, Progress),
     /// A Task entered a phase (for the metrics).
     Entered(skyward_api::TaskPhase),
-    /// A run ended so (for the metrics).
-    RunEnded(&'static str),
+    /// A run ended so; whether it was a function that was forked from a warm parent (for the metrics).
+    RunEnded(&'static str, Option<bool>),
     /// Log this: a lasting failure that no status can tell.
     Warn(String),
     /// The agent of this machine refuses our epoch: check whether we still lead.

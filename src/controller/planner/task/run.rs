@@ -81,6 +81,8 @@ pub struct Finished {
     pub result: Vec<u8>,
     /// Whether there is a return value.
     pub has_result: bool,
+    /// Of a function: whether it was forked from a warm parent. `None`: other work, or nobody told.
+    pub forked: Option<bool>,
 }
 
 /// A fact about a run.

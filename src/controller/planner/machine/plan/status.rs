@@ -293,6 +293,13 @@ fn announce(seen: &Observed, new: &MachineStatus) -> Vec<EventSpec> {
         let note = format!("Machine \"{name}\" has the environment {}{steps}", hash(new));
         tell(events::reason::ENVIRONMENT_CHANGED, "Change", note);
     }
+    if old.not_forked != new.not_forked && !new.not_forked.is_empty() {
+        let note = format!(
+            "Functions start fresh interpreters on Machine \"{name}\": {}; see the Pool's worker.preload",
+            new.not_forked
+        );
+        tell(events::reason::NOT_FORKED, "Fork", note);
+    }
     if let Some(failed) = failed_change(new).filter(|failed| failed_change(old) != Some(failed)) {
         let why = without_output(&failed.message);
         let note = format!("Machine \"{name}\" keeps its environment: {why}");

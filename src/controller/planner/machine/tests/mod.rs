@@ -326,14 +326,24 @@ fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expec
 #[test]
 fn why_functions_are_not_forked_stays_on_record_until_the_agent_tells_something_else() {
     let mut seen = up();
-    for (told, expected) in [
-        (None, ""),
-        (Some("threads"), "threads"),
-        (None, "threads"),
-        (Some(""), ""),
+    for (told, expected, is_event) in [
+        (None, "", false),
+        (Some("threads"), "threads", true),
+        (Some("threads"), "threads", false),
+        (None, "threads", false),
+        (Some(""), "", false),
     ] {
         seen.session.as_mut().unwrap().not_forked = told.map(str::to_owned);
-        if let Some(new) = plan(&seen, at(NOW)).status {
+        let plan = plan(&seen, at(NOW));
+        let notes: Vec<&str> = plan
+            .events
+            .iter()
+            .filter(|event| event.reason == crate::events::reason::NOT_FORKED)
+            .map(|event| event.note.as_str())
+            .collect();
+        assert_eq!(notes.len(), usize::from(is_event), "{told:?}: {notes:?}");
+        assert!(notes.iter().all(|note| note.contains(": threads;")), "{notes:?}");
+        if let Some(new) = plan.status {
             seen.machine.status = *new;
         }
         assert_eq!(seen.machine.status.not_forked, expected, "{told:?}");

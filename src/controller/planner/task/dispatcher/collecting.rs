@@ -64,8 +64,12 @@ impl Dispatcher {
         }
         match result {
             Ok(collected) => {
+                let forked = match &run.stage {
+                    RunStage::Finished(finished) => finished.forked,
+                    _ => None,
+                };
                 run.let_go_on();
-                self.effects.push(Effect::RunEnded(collected.reason));
+                self.effects.push(Effect::RunEnded(collected.reason, forked));
                 run.collect = Collect::Done(collected);
                 run.let_go_of_output();
                 self.conclude(&id.uid, now);

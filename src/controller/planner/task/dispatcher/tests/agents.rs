@@ -306,7 +306,7 @@ impl World {
             | Effect::Live(..)
             | Effect::Progress(..)
             | Effect::Entered(_)
-            | Effect::RunEnded(_)
+            | Effect::RunEnded(..)
             | Effect::Warn(_) => {}
         }
     }

@@ -102,7 +102,7 @@ impl World {
             | Effect::Live(..)
             | Effect::Progress(..)
             | Effect::Entered(_)
-            | Effect::RunEnded(_) => return,
+            | Effect::RunEnded(..) => return,
         };
         let what = name.map_or_else(|| "Pool n/p".to_owned(), |name| format!("Task n/{name}"));
         let heading = format!("{} {what}", self.clock());
