@@ -115,8 +115,8 @@ store=$WORK/store
 say "  make demo KUBECONFIG=… REGISTRY=127.0.0.1:$port/skyward"
 make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" REGISTRY="127.0.0.1:$port/skyward" STORE_HOSTPATH="$store" >"$WORK/out" 2>&1 ||
   bad "make demo on a given cluster" "$WORK/out"
-samples=(config/samples/task*.yaml)
-grep -q "all ${#samples[@]} tasks ended" "$WORK/out" && ! grep -q 'failed:' "$WORK/out" || bad "the samples succeed" "$WORK/out"
+task_samples=(config/samples/task*.yaml)
+grep -q "all ${#task_samples[@]} tasks ended" "$WORK/out" && ! grep -q 'failed:' "$WORK/out" || bad "the samples succeed" "$WORK/out"
 images=$(k get pods -A -o 'jsonpath={range .items[*].spec.containers[*]}{.image}{"\n"}{end}')
 for name in operator node; do
   grep -q "^127.0.0.1:$port/skyward/$name:" <<<"$images" || bad "Pods run the $name image of the registry: $images"
