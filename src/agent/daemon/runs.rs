@@ -214,7 +214,10 @@ impl Runs {
     async fn drive_to_its_end(&self, run_id: &str) {
         let finished = self.follow(run_id).await;
         // Nothing of the run is alive. Where we are killed before this, they go with the run.
-        self.0.trash.throw(&self.0.home.run(run_id).temporary());
+        let temporary = self.0.home.run(run_id).temporary();
+        if std::fs::remove_dir(&temporary).is_err() {
+            self.0.trash.throw(&temporary);
+        }
         let ending = finished.ending().as_str_name();
         tracing::info!(
             run_id,

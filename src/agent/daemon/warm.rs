@@ -39,6 +39,8 @@ const PRELOADED: usize = 32;
 const SYSTEM: [&str; 2] = ["/usr/lib", "/usr/local/lib"];
 /// Before a parent that was killed, or whose keeper was, has a successor.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Before the next try where nothing could be forked: the machine may have been short of memory, or busy.
+const LATER: Duration = Duration::from_hours(1);
 
 /// What a parent is for. Runs with the same key can be forked from the same parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,9 +227,11 @@ fn choose(records: &[Record], key: &Key, now: Instant) -> Choice {
     let own = records.iter().position(|record| record.key == *key);
     if let Some(own) = own {
         let record = &records[own];
+        let since = now.saturating_duration_since(record.began);
         return match record.state {
             State::Ready => Choice::Fork(own),
-            State::Gone if now.saturating_duration_since(record.began) >= AGAIN => Choice::Start(vec![own]),
+            State::Gone if since >= AGAIN => Choice::Start(vec![own]),
+            State::Refused(_) if since >= LATER => Choice::Start(vec![own]),
             State::Starting | State::Refused(_) | State::Gone => Choice::Fresh,
         };
     }
@@ -361,9 +365,10 @@ mod tests {
         }
         let records = [record(key.clone(), State::Gone, now)];
         assert_eq!(choose(&records, &key, now + AGAIN), Choice::Start(vec![0]));
-        // What was refused once would be refused again.
+        // What was refused once would most likely be refused again.
         let records = [record(key.clone(), State::Refused(String::new()), now)];
-        assert_eq!(choose(&records, &key, now + 100 * AGAIN), Choice::Fresh);
+        assert_eq!(choose(&records, &key, now + LATER / 2), Choice::Fresh);
+        assert_eq!(choose(&records, &key, now + LATER), Choice::Start(vec![0]));
     }
 
     #[test]

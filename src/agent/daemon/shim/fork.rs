@@ -133,9 +133,26 @@ fn parse(line: &str) -> Option<Status> {
     }
 }
 
-/// Starts the work as a fork of the parent behind that socket.
+/// The connection through which a fork was asked for. Dropping it ends the fork.
+#[derive(Debug)]
+pub(super) struct Asked(UnixStream);
+
+/// Asks the parent behind that socket for a fork, which comes while the run is prepared.
+pub(super) fn ask(socket: &Path, spec: &RunSpec) -> Option<Asked> {
+    if !is_forkable(spec) {
+        return None;
+    }
+    connect(socket).ok().map(Asked)
+}
+
+/// A function, in a directory of its own: a Task's directory may lie on a hanging mount.
+const fn is_forkable(spec: &RunSpec) -> bool {
+    matches!(spec.work, Some(run_spec::Work::Function(_))) && spec.working_dir.is_empty()
+}
+
+/// Starts the work as the fork that was asked for.
 pub(super) fn start(
-    socket: &Path,
+    asked: Asked,
     home: &Home,
     folder: &RunFolder,
     prepared: &Prepared,
@@ -146,7 +163,7 @@ pub(super) fn start(
     if !fits(spec, &prepared.environment, &parents, prepared.arguments.first()?) {
         return None;
     }
-    let started = fork(socket, folder, prepared, spec);
+    let started = fork(asked, folder, prepared, spec);
     if started.is_none() {
         // A fresh interpreter takes the run, and is no fork.
         let _ = std::fs::remove_file(folder.forked());
@@ -163,9 +180,7 @@ fn fits(
 ) -> bool {
     let is_read =
         |name: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| name.starts_with(beginning));
-    // A Task's directory may lie on a hanging mount.
-    matches!(spec.work, Some(run_spec::Work::Function(_)))
-        && spec.working_dir.is_empty()
+    is_forkable(spec)
         && environment.iter().all(|(name, value)| match name.as_str() {
             // Another value is the Task's, or the image's.
             "PYTHONPATH" | "PYTHONUNBUFFERED" | "LANG" | "HOME" => parents.get(name) == Some(value),
@@ -177,11 +192,15 @@ fn fits(
         })
 }
 
-fn fork(socket: &Path, folder: &RunFolder, prepared: &Prepared, spec: &RunSpec) -> Option<(Work, Kept)> {
+fn fork(
+    Asked(connection): Asked,
+    folder: &RunFolder,
+    prepared: &Prepared,
+    spec: &RunSpec,
+) -> Option<(Work, Kept)> {
     let results = (prepared.result.as_ref()?, prepared.outcome.as_ref()?);
     let values = prepared.values.as_ref()?;
     let order = serde_json::to_vec(&prepared.order()).ok()?;
-    let connection = connect(socket).ok()?;
     let mut received = Vec::new();
     let pid = forked(&connection, &mut received)?;
     // From here on whoever ends this run after us can find the fork, which has no mark in its environment.

@@ -46,7 +46,7 @@ use nix::{
 use prost::Message;
 
 use self::{
-    fork::Kept,
+    fork::{Asked, Kept},
     output::Output,
     prepare::{Failure, Prepared},
     signals::Signals,
@@ -126,10 +126,13 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn start(&self, prepared: &Prepared, spec: &RunSpec) -> Result<(Work, Option<Kept>), Failure> {
-        let forked = self
-            .parent
-            .and_then(|parent| fork::start(parent, self.home, self.folder, prepared, spec));
+    fn start(
+        &self,
+        asked: Option<Asked>,
+        prepared: &Prepared,
+        spec: &RunSpec,
+    ) -> Result<(Work, Option<Kept>), Failure> {
+        let forked = asked.and_then(|asked| fork::start(asked, self.home, self.folder, prepared, spec));
         match forked {
             Some((work, kept)) => Ok((work, Some(kept))),
             None => Ok((spawn::spawn(prepared, spec)?, None)),
@@ -154,6 +157,7 @@ fn run(
         ..Observed::default()
     };
     let kills = Kills::now(machine::is_container());
+    let asked = place.parent.and_then(|parent| fork::ask(parent, spec));
     let begun = || -> Result<(Prepared, Output, (Work, Option<Kept>)), Failure> {
         let prepared = prepare::prepare(home, folder, spec, default_user)?;
         let output = Output::create(folder, spec.log_limit)?;
@@ -163,7 +167,7 @@ fn run(
             kills: kills.clone(),
         }
         .leave(folder)?;
-        let work = place.start(&prepared, spec)?;
+        let work = place.start(asked, &prepared, spec)?;
         Ok((prepared, output, work))
     }();
     let (mut prepared, output, (mut work, kept)) = match begun {
