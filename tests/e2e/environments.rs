@@ -127,6 +127,26 @@ async fn a_step_that_fails_at_the_first_machine_leaves_the_pool_as_it_is_and_a_c
 }
 
 #[tokio::test]
+async fn a_changed_secret_that_steps_read_changes_the_machines_that_there_are() -> Result {
+    let space = story("changed-secret").await?;
+    let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "steps"}, "stringData": {"STEP": value}});
+    space.create_json(secret("a")).await?;
+    // The value itself is masked in what steps print; its length is not.
+    let image =
+        json!({"stepsEnvFrom": [{"secretRef": {"name": "steps"}}], "shellVars": {"LEVEL": "echo ${#STEP}"}});
+    space.pool("p", 1, json!({"image": image})).await?;
+    let before = hash(&space.pool_ready("p").await?);
+    let machines = names(&space, "p").await?;
+    let patch = json!({"stringData": {"STEP": "bb"}}).to_string();
+    let args = ["patch", "secret", "steps", "--type=merge", "-p", &patch];
+    space.kubectl(&args).await?.ok()?;
+    changed(&space, "p", &before).await?;
+    assert_eq!(value(&space, "look", "p", "One").await?, [Some(json!("2"))]);
+    assert_eq!(names(&space, "p").await?, machines);
+    space.finish().await
+}
+
+#[tokio::test]
 async fn variables_of_tasks_alone_change_no_environment() -> Result {
     let space = story("env-alone").await?;
     space
