@@ -9,6 +9,7 @@ use skyward_testkit::{Result, Space, package_index};
 
 use crate::{packages::certificates, story};
 
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/packages");
 /// Longest wait for a change of the machines of a small Pool.
 const PATIENCE: u64 = 120;
 
@@ -127,6 +128,26 @@ async fn a_step_that_fails_at_the_first_machine_leaves_the_pool_as_it_is_and_a_c
 }
 
 #[tokio::test]
+async fn a_changed_secret_that_steps_read_changes_the_machines_that_there_are() -> Result {
+    let space = story("changed-secret").await?;
+    let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "steps"}, "stringData": {"STEP": value}});
+    space.create_json(secret("a")).await?;
+    // The value itself is masked in what steps print; its length is not.
+    let image =
+        json!({"stepsEnvFrom": [{"secretRef": {"name": "steps"}}], "shellVars": {"LEVEL": "echo ${#STEP}"}});
+    space.pool("p", 1, json!({"image": image})).await?;
+    let before = hash(&space.pool_ready("p").await?);
+    let machines = names(&space, "p").await?;
+    let patch = json!({"stringData": {"STEP": "bb"}}).to_string();
+    let args = ["patch", "secret", "steps", "--type=merge", "-p", &patch];
+    space.kubectl(&args).await?.ok()?;
+    changed(&space, "p", &before).await?;
+    assert_eq!(value(&space, "look", "p", "One").await?, [Some(json!("2"))]);
+    assert_eq!(names(&space, "p").await?, machines);
+    space.finish().await
+}
+
+#[tokio::test]
 async fn variables_of_tasks_alone_change_no_environment() -> Result {
     let space = story("env-alone").await?;
     space
@@ -219,5 +240,53 @@ async fn after_several_changes_a_machine_has_what_a_new_one_has() -> Result {
         .list(&kube::api::ListParams::default())
         .await?;
     assert_eq!(left.items.len(), 2);
+    space.finish().await
+}
+
+#[tokio::test]
+async fn the_sample_adds_a_package_to_the_machines_that_there_are() -> Result {
+    let space = story("packages-sample").await?;
+    let Some(index) = package_index(&space.cluster).await? else {
+        println!("skipped: no package index answers; SKYWARD_TEST_INDEX can name one");
+        return space.finish().await;
+    };
+    certificates(&space, &index).await?;
+    let environment = index.environment.iter();
+    let env: Vec<_> = environment
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    // The sample says nothing of how this cluster reaches an index.
+    let patch = json!({"spec": {"image": {"env": env, "caBundleRef": {"name": "proxy"}}}}).to_string();
+    let apply = async |name: &str| -> Result {
+        let file = format!("{SAMPLE}/{name}");
+        let args = [
+            "patch",
+            "--local",
+            "-f",
+            &file,
+            "--type=merge",
+            "-p",
+            &patch,
+            "-o",
+            "json",
+        ];
+        let pool = space.cluster.kubectl(&args).await?.ok()?;
+        space.apply(&pool).await?.ok().map(drop)
+    };
+    apply("pool.yaml").await?;
+    let before = hash(&space.pool_ready("packages").await?);
+    let machines = names(&space, "packages").await?;
+    apply("pool-one-more.yaml").await?;
+    changed(&space, "packages", &before).await?;
+    assert_eq!(names(&space, "packages").await?, machines, "none was ordered");
+    let task = std::fs::read_to_string(format!("{SAMPLE}/task.yaml"))?;
+    space.apply(&task).await?.ok()?;
+    let done = space.task_ended("packages").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let found = done.results[0].value.clone().unwrap_or_default().to_string();
+    assert!(
+        found.contains("six==") && found.contains("iniconfig=="),
+        "{found}"
+    );
     space.finish().await
 }

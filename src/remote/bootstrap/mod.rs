@@ -115,10 +115,25 @@ impl Spec {
         (!self.prepared).then_some(self.environment.as_str())
     }
 
-    /// The same for a machine that keeps the environment that it has.
+    /// The same for a machine that keeps the environment that it has. Each field is named: a new one is of the
+    /// environment, or of the machine, which also gets it where an older release made it Ready.
     pub(crate) fn as_it_is(&self) -> Self {
+        let nothing = Self::default();
         Self {
+            environment: nothing.environment,
+            lock: nothing.lock,
+            python: nothing.python,
+            pip: nothing.pip,
+            pip_indexes: nothing.pip_indexes,
+            apt: nothing.apt,
+            env_for_steps: nothing.env_for_steps,
+            secret_env_for_steps: nothing.secret_env_for_steps,
+            masked: nothing.masked,
+            shell_vars: nothing.shell_vars,
+            ca_bundle: nothing.ca_bundle,
+            prepared: true,
             worker_user: self.worker_user.clone(),
+            git_user: self.git_user.clone(),
             authorized_key: self.authorized_key.clone(),
             home: self.home.clone(),
             stop_command: self.stop_command.clone(),
@@ -126,8 +141,6 @@ impl Spec {
             hidden_environment: self.hidden_environment.clone(),
             step_timeout: self.step_timeout,
             total_timeout: self.total_timeout,
-            prepared: true,
-            ..Self::default()
         }
     }
 }

@@ -9,6 +9,8 @@ use crate::{binaries::AgentBinaries, budget::Room, quote::is_name};
 const OLDEST_PYTHON: (u32, u32) = (3, 10);
 /// Python that is installed where the machine's own is too old.
 const DEFAULT_PYTHON: &str = "3.12";
+/// Most characters of the name of an environment, which a session keeps as long as its machine is connected.
+const NAME: usize = 64;
 /// Room for the agent and its journal, in KiB.
 const LEAST_DISK_KB: u64 = 100 * 1024;
 
@@ -118,7 +120,10 @@ impl Facts {
             python: some("python"),
             agent_digest: some("agent_digest"),
             socket: said.get("socket").is_some(),
-            environment: text("environment"),
+            environment: said
+                .get("environment")
+                .map(|name| name.chars().take(NAME).collect())
+                .unwrap_or_default(),
             env_digest: some("env_digest"),
             done: said
                 .all("done")
@@ -341,6 +346,15 @@ mod tests {
             .map(Step::name)
             .collect::<Vec<_>>()
             .join(" ")
+    }
+
+    #[test]
+    fn the_name_of_an_environment_that_a_machine_makes_up_is_cut() {
+        let said = Said {
+            lines: vec![("environment".to_owned(), "x".repeat(60_000))],
+            ..Said::default()
+        };
+        assert_eq!(Facts::read(&said).environment.len(), NAME);
     }
 
     #[test]

@@ -700,6 +700,25 @@ torch-vision = { index = "index-0" }
         }
     }
 
+    #[test]
+    fn a_machine_that_keeps_its_environment_gets_what_a_newer_release_wants_on_every_machine() {
+        let spec = Spec {
+            worker_user: Some("worker".into()),
+            git_user: Some("fetcher".into()),
+            authorized_key: "ssh-ed25519 AAAA".into(),
+            hidden_environment: vec!["CLOUD_KEY".into()],
+            pip: vec!["numpy".into()],
+            masked: std::sync::Arc::new(vec![skyward_core::Secret::new("canary")]),
+            ..Spec::default()
+        };
+        let kept = spec.as_it_is();
+        assert_eq!((kept.target(), kept.pip.len(), kept.masked.len()), (None, 0, 0));
+        let text = prepare(&kept, &AgentBinaries::default()).text("");
+        for part in ["worker", "fetcher", "'ssh-ed25519 AAAA'", "CLOUD_KEY"] {
+            assert!(text.contains(&format!("={part}\n")), "{part}: {text}");
+        }
+    }
+
     /// What was killed in the middle leaves packages that have a name and not all of their files.
     #[cfg(unix)]
     #[test]

@@ -117,14 +117,13 @@ impl Index {
 fn uv() -> Option<PathBuf> {
     let named = std::env::var_os("SKYWARD_TEST_UV").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = named
+    let mut known = named
         .into_iter()
         .chain(std::env::split_paths(&path).map(|folder| folder.join("uv")));
-    let mut runs = found.filter(|uv| {
+    let uv = known.find(|uv| {
         let output = Command::new(uv).arg("--version").output();
         output.is_ok_and(|output| output.status.success())
     });
-    let uv = runs.next();
     if uv.is_none() {
         eprintln!("skipped: there is no uv here; SKYWARD_TEST_UV can name one");
     }

@@ -120,10 +120,12 @@ fn hear(
         return;
     }
     if !was_ready {
-        // Its steps are done. A newer environment that its Pool asks for by now comes in its turn.
-        let made = in_use.unwrap_or(&environment.changing_to);
-        environment.hash = cut(made, HASH);
-        environment.changing_to.clear();
+        // Its steps are done. A newer environment that its Pool asks for by now comes in its turn. While the session
+        // does not say which one is in use it makes another one already: the machine takes no runs until that ends.
+        if let Some(made) = in_use {
+            environment.hash = cut(made, HASH);
+            environment.changing_to.clear();
+        }
         return;
     }
     match in_use {

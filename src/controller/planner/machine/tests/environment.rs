@@ -102,6 +102,27 @@ fn a_machine_that_became_ready_with_an_older_image_says_so() {
     assert_eq!(environment(&plan(&seen, at(NOW))).hash, "b");
 }
 
+/// The image changed between the last step of its bootstrap and the record that it is Ready.
+#[test]
+fn a_machine_that_makes_another_environment_as_it_becomes_ready_takes_no_runs_until_that_ends() {
+    let mut seen = world();
+    asks_for(&mut seen, "b", "");
+    seen.provider = there(ProviderPhase::Running);
+    let mut seen = then(&seen, &plan(&seen, at(NOW)));
+    seen.session = Some(session(Stage::Ready));
+    says(&mut seen, None);
+    let ready = plan(&seen, at(NOW));
+    assert!(status(&ready).ready_at.is_some());
+    assert_eq!(environment(&ready).changing_to, "b");
+    let mut seen = then(&seen, &ready);
+    says(&mut seen, Some("b"));
+    let done = plan(&seen, at(NOW + 5));
+    assert_eq!(
+        (environment(&done).hash.as_str(), environment(&done).is_changing()),
+        ("b", false)
+    );
+}
+
 #[test]
 fn a_ready_machine_is_connected_as_it_is_while_it_is_not_its_turn() {
     let mut seen = has_a();
