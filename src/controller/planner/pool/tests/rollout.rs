@@ -73,7 +73,7 @@ fn stalled(plan: &Plan) -> Option<(&str, &str)> {
 fn an_image_that_did_not_change_gives_no_machine_a_turn() {
     let mut seen = changed(vec![ready(0), ready(1)]);
     seen.environment = Some("a".into());
-    let plan = decide(&seen);
+    let plan = decide(&then(&seen, &decide(&seen)));
     assert_eq!((turn(&plan), environment(&plan).proven), ("", true));
     assert!(plan.actions.is_empty() && plan.events.is_empty());
 }
@@ -95,7 +95,7 @@ fn a_changed_image_orders_replaces_and_ends_nothing_and_one_idle_machine_begins_
     assert!(reconciling.message.contains("\"m-1\""), "{}", reconciling.message);
     assert_eq!(
         plan.events.iter().map(|event| event.reason).collect::<Vec<_>>(),
-        [events::reason::ENVIRONMENT_CHANGING]
+        [events::reason::ENVIRONMENT_CHANGING, events::reason::POOL_READY]
     );
     // The same again, until the machine has changed.
     let again = decide_at(&then(&seen, &plan), NOW + 60);
