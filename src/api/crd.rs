@@ -441,6 +441,7 @@ mod tests {
                 "replaces machines when idle",
                 "May be changed at any time",
                 "takes effect at once",
+                "is applied in place",
             ];
             assert!(says.iter().any(|words| text.contains(words)), "{name}: {text}");
         }

@@ -188,6 +188,8 @@ impl Bench {
         sim.world(|world| world.add_account(subject.customer.clone()));
         // Verda's description allows more than one form of some answers: our client takes each.
         drop(sim.control("answers", &serde_json::json!({ "mixed": true })));
+        // Figures have machines alone, and so has the bill that they are compared with.
+        drop(sim.control("servers", &json!({ "alone": true })));
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
         // A pause of the leader is one of the virtual time.
         let fence = Fence::with_clock(|| Instant::now().into_std());

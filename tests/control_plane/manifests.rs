@@ -301,6 +301,11 @@ const POOLS_AND_RECORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "Pool",
+        "{provider: x, worker: {preload: ['torch==2']}}",
+        "preload takes names of Python modules",
+    ),
+    (
+        "Pool",
         "{provider: x, image: {apt: ['git curl']}}",
         "apt takes names of Debian packages",
     ),

@@ -12,7 +12,7 @@ async fn explain_is_worth_reading() -> Result<()> {
         ("pools.spec.nodes", "Machines wanted. 0 turns the Pool off"),
         ("pools.spec.image", "Python packages, as pip takes them"),
         ("pools.status.phase", "`Degraded`"),
-        ("tasks.spec.placement", "once on each"),
+        ("tasks.spec.placement", "`Head` (the machine of rank 0)"),
         ("tasks.spec.suspend", "a new attempt starts"),
         ("tasks.status.conditions", "Why, and what to do, for people"),
         ("machines.spec.market", "May be reclaimed by the cloud"),
