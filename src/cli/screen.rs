@@ -210,12 +210,11 @@ impl Screen {
                 let seen = self.offsets.entry(rank).or_default();
                 if record.end > *seen {
                     *seen = record.end;
-                    match &mut self.yielded {
-                        Some(yielded) => yielded.push(rank, &record, &mut self.buffer),
-                        None => {
-                            self.joiner.push(rank, &record, &mut self.buffer);
-                            self.unfinished = true;
-                        }
+                    if let Some(yielded) = &mut self.yielded {
+                        yielded.push(rank, &record, &mut self.buffer);
+                    } else {
+                        self.joiner.push(rank, &record, &mut self.buffer);
+                        self.unfinished = true;
                     }
                 }
             }

@@ -50,7 +50,10 @@ impl Machine {
 
     /// Whether it keeps the environment of this id from being removed.
     pub fn is_in(&self, environment: &str) -> bool {
-        !self.gone() && self.environment["id"].to_string() == environment
+        !self.gone()
+            && self.environment["id"]
+                .as_u64()
+                .is_some_and(|id| environment.parse() == Ok(id))
     }
 
     /// SSH, once the public address leads to it.

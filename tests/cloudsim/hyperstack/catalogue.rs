@@ -154,7 +154,7 @@ pub(super) fn stocks(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
 }
 
 /// The price book, a bare list: of one GPU, and of what VMs have beside it.
-pub(super) fn prices(api: &Hyperstack, visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
+pub(super) fn prices(api: &Hyperstack, visit: &mut Visit<'_>) -> Answer {
     let mut prices = BTreeMap::from([("PublicIP", ADDRESS), ("vCPU", Decimal::ZERO)]);
     for flavor in visit.world.types.values().filter(|flavor| flavor.gpus > 0) {
         let (price, count) = (flavor.price(market(&flavor.name)), Decimal::from(flavor.gpus));
@@ -168,7 +168,7 @@ pub(super) fn prices(api: &Hyperstack, visit: &mut Visit<'_>) -> Result<Answer, 
         })
     };
     let rows = prices.into_iter().enumerate().map(row).collect();
-    Ok(Answer::json(200, &visit.truncate(rows).into()))
+    Answer::json(200, &visit.truncate(rows).into())
 }
 
 pub(super) fn regions(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {

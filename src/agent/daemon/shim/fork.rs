@@ -303,7 +303,12 @@ mod tests {
 
     #[test]
     fn a_variable_that_was_read_before_the_run_was_known_asks_for_a_fresh_interpreter() {
-        let cases: [(&[&str], &[(&str, &str)], bool); 14] = [
+        type Case = (
+            &'static [&'static str],
+            &'static [(&'static str, &'static str)],
+            bool,
+        );
+        let cases: [Case; 14] = [
             (&[], &[], true),
             (
                 &[],

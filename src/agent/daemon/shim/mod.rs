@@ -79,6 +79,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// More than a verdict takes; allocated before the work can fill the disk.
 const EXIT_BYTES: i64 = 16 * 1024;
 
+/// The work, and what keeps a fork of the warm parent from its end until it is told.
+type Started = (Work, Option<Kept>);
+
 /// Runs the work of one run to its end, if it can be as a fork of the warm parent behind `parent`. Errors go to
 /// standard error, the daemon's log.
 pub(super) fn main(
@@ -126,12 +129,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn start(
-        &self,
-        asked: Option<Asked>,
-        prepared: &Prepared,
-        spec: &RunSpec,
-    ) -> Result<(Work, Option<Kept>), Failure> {
+    fn start(&self, asked: Option<Asked>, prepared: &Prepared, spec: &RunSpec) -> Result<Started, Failure> {
         let forked = asked.and_then(|asked| fork::start(asked, self.home, self.folder, prepared, spec));
         match forked {
             Some((work, kept)) => Ok((work, Some(kept))),
@@ -158,7 +156,7 @@ fn run(
     };
     let kills = Kills::now(machine::is_container());
     let asked = place.parent.and_then(|parent| fork::ask(parent, spec));
-    let begun = || -> Result<(Prepared, Output, (Work, Option<Kept>)), Failure> {
+    let begun = || -> Result<(Prepared, Output, Started), Failure> {
         let prepared = prepare::prepare(home, folder, spec, default_user)?;
         let output = Output::create(folder, spec.log_limit)?;
         // From here on a second start would be a repetition.

@@ -344,7 +344,7 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
             && status
                 .environment
                 .as_ref()
-                .is_some_and(|known| known.is_changing()),
+                .is_some_and(MachineEnvironment::is_changing),
         environment: status.environment.clone(),
         provisioned: !status.address.is_empty(),
         ready_at: status.ready_at.as_ref().map(|time| time.0),

@@ -346,7 +346,9 @@ mod tests {
         assert_eq!(planner.place(Placement::All(1)), Err(differ));
         assert_eq!(slots(planner.place(Placement::Rank(1))), [1]);
         assert_eq!(slots(planner.place(Placement::One)), [0]);
-        machines.iter_mut().for_each(|room| room.environment = 1);
+        for room in &mut machines {
+            room.environment = 1;
+        }
         let mut planner = Planner::new(machines, of(3, 3), None);
         assert_eq!(slots(planner.place(Placement::All(1))), [0, 1, 2]);
     }

@@ -393,8 +393,8 @@ impl<A: RestApi> Cloud for Rest<A> {
                         description.check_answer(
                             &request,
                             &Answer {
-                                body,
                                 headers,
+                                body,
                                 ..*answer
                             },
                         )
