@@ -324,7 +324,7 @@ stories() {
     [[ " ${STORIES[*]} " != *" e2e-$program "* ]] || continue
     STORIES+=("e2e-$program")
     threads=8
-    [ "$program" != clouds ] || threads=14
+    [ "$program" != clouds ] || threads=18
     stage "e2e-$program" images 45 "end-to-end: $program" \
       cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
   done

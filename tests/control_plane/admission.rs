@@ -62,10 +62,11 @@ fn every_rule_has_a_mistake_that_shall_reach_it() -> Result<()> {
             &mut found,
         );
         assert!(found.len() > 5, "{file}: {found:?}");
-        // Changes are made in changes.rs.
+        // Changes are made in changes.rs, and what is too large in limits.rs.
         found.retain(|message| {
             let is_tried = |(of, _, expected): (&str, &str, &str)| of == kind && message.contains(expected);
-            !message.contains("cannot be changed") && !bad().any(is_tried)
+            let elsewhere = ["cannot be changed", "has at most 131072 characters"];
+            !elsewhere.iter().any(|words| message.contains(words)) && !bad().any(is_tried)
         });
         assert!(found.is_empty(), "no mistake reaches these of {file}: {found:#?}");
     }

@@ -237,7 +237,10 @@ async fn a_step_that_takes_too_long_leaves_a_machine_that_was_ready_as_it_is() {
         format!("while [ ! -e '{}' ]; do sleep 0.05; done", gate.display()),
     );
     sessions.ensure(spec.clone());
-    let state = wait(&sessions, &spec.machine, is_ready).await;
+    let state = wait(&sessions, &spec.machine, |state| {
+        is_ready(state) && state.environment.failed.is_some()
+    })
+    .await;
     assert_eq!(state.ready_at, spec.ready_at, "the first time, not this one");
     let (_, failure) = state.environment.failed.unwrap();
     assert!(
