@@ -9,7 +9,7 @@ use crate::{
     },
     base::{
         key::{created_at, is_held, key_of},
-        time::after,
+        time::{after, elapsed},
     },
     money,
     pool::{
@@ -401,6 +401,8 @@ impl Looked<'_> {
             (None, None) => AccountState::Gone,
         };
         let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
+        // An answer that came late tells what was there when it was asked for.
+        let late = elapsed(self.asked_at, now);
         Observed {
             counted_by_provider: self.provider.is_none_or(|provider| {
                 let status = provider.status.as_ref();
@@ -408,7 +410,9 @@ impl Looked<'_> {
                 cost.is_some_and(|cost| cost.counted.contains(&facts.uid))
             }),
             billed_so_far: money::so_far(self.machine, now).total(),
-            unseen_until: facts.unseen_until(memory, settle_time),
+            unseen_until: facts
+                .unseen_until(memory, settle_time)
+                .map(|until| after(until, late)),
             waits: Waits::of(
                 self.timeouts,
                 bootstrap_default(capabilities.or(self.kind), &facts.status),

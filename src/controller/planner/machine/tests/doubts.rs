@@ -1,7 +1,7 @@
 //! Orders whose answer is lost: never sent twice, never forgotten.
 
 use skyward_api::Machine;
-use skyward_core::machine::Rental;
+use skyward_core::{machine::Rental, provider::Capabilities};
 
 use super::*;
 use crate::machine::facts::{Looked, MachineMemory, Outcomes};
@@ -187,6 +187,48 @@ fn a_lost_machine_whose_provider_was_removed_is_given_up(
         (why(&lost).0, why(&lost).1.as_str()),
         (Some(MachinePhase::Failed), reason::MACHINE_LOST)
     );
+}
+
+/// Its list was read while it did not show the machine yet, and came after every list would have.
+#[test]
+fn an_answer_that_came_late_proves_what_was_there_when_it_was_asked_for() {
+    let slow = Capabilities {
+        settle_time: Duration::from_secs(30),
+        ..Capabilities::of("slow")
+    };
+    let mut facts = deleting(world()).machine;
+    facts.status.accepted_at = Some(Time(at(NOW - 8)));
+    let machine = Machine::new("m", facts.spec.clone());
+    let seen = |asked: i64, now: i64| {
+        let looked = Looked {
+            machine: &machine,
+            facts: facts.clone(),
+            pool: None,
+            timeouts: Timeouts::default(),
+            current: true,
+            asked: None,
+            provider: None,
+            capabilities: Some(&slow),
+            kind: None,
+            terms: None,
+            tells_changes: false,
+            answer: LookupOutcome::Absent,
+            asked_at: at(asked),
+            session: None,
+            runs: Some(0),
+            outcomes: Outcomes::default(),
+        };
+        looked
+            .observed(&mut MachineMemory::default(), at(now))
+            .unseen_until
+    };
+    assert_eq!(seen(NOW, NOW), Some(at(NOW + 22)));
+    assert_eq!(
+        seen(NOW, NOW + 25),
+        Some(at(NOW + 47)),
+        "the answer is as old as the question"
+    );
+    assert_eq!(seen(NOW + 25, NOW + 25), Some(at(NOW + 22)));
 }
 
 /// The former order died with its machine, and the list lags.
