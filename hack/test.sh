@@ -177,7 +177,7 @@ keep_evidence() {
     {
       "${k[@]}" get events -A --sort-by .lastTimestamp >"$to/events.txt"
       "${k[@]}" get pods,services,apiservices -A -o wide >"$to/objects.txt"
-      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
+      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev,crontasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
       for pod in $("${k[@]}" get pods -n skyward-system -o name); do
         "${k[@]}" logs -n skyward-system "$pod" --all-containers --prefix --tail 5000 >"$to/${pod#pod/}.log"
         "${k[@]}" logs -n skyward-system "$pod" --all-containers --previous --tail 5000 >"$to/${pod#pod/}.previous.log" || true
@@ -275,6 +275,12 @@ tools_of_units() {
   if [ "${OUTCOME[moto]:-}" = ok ]; then
     SKYWARD_MOTO=$(hack/moto.sh)
     export SKYWARD_MOTO
+  fi
+  # The result store in a bucket is tried with servers that keep their promises about creates.
+  stage s3-servers tools 15 "versitygw and gofakes3, servers of S3 for the tests" hack/s3-servers.sh
+  if [ "${OUTCOME[s3-servers]:-}" = ok ]; then
+    SKYWARD_S3_SERVERS=$(hack/s3-servers.sh)
+    export SKYWARD_S3_SERVERS
   fi
   # The simulators of the clouds are tested with the clients that the clouds publish.
   stage vendor-clients tools 10 "the clouds' own clients for the tests" hack/vendor-clients.sh

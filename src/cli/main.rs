@@ -1,4 +1,4 @@
-//! `kubectl skyward`: logs, results and progress of Tasks, logs of Machines, uploads of code.
+//! `kubectl skyward`: logs, results, progress and queues of Tasks, logs of Machines, uploads of code.
 //!
 //! A kubectl plugin: any executable `kubectl-skyward` on the PATH. It asks the Kubernetes
 //! API server only, with the user's own rights; nothing of a cloud or a machine is needed.
@@ -7,6 +7,7 @@ mod api;
 mod folder;
 mod logs;
 mod progress;
+mod queue;
 mod results;
 mod rows;
 mod screen;
@@ -26,7 +27,7 @@ use crate::api::Cluster;
 /// Logs, results and progress of Skyward's Tasks, and uploads of their code.
 ///
 /// Needs the aggregated API subresources.skyward.dev (chart value subresources.enabled) and
-/// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result,
+/// the right to `get` tasks.skyward.dev (for -l and queue also to `list` them), and tasks/log, tasks/result,
 /// tasks/progress and machines/log in the group subresources.skyward.dev; for upload the right to `update` bundles in
 /// that group.
 #[derive(Parser)]
@@ -117,6 +118,17 @@ Examples:
   kubectl skyward progress train --ranks         of each rank
   kubectl skyward progress -f -l sweep=lr        of all Tasks with that label")]
     Progress(progress::Arguments),
+    /// Prints which Tasks wait, in the order in which they start, and why each of them waits.
+    ///
+    /// Each Pool has a queue of its own: Tasks of higher priority start first, among equals the older one. A Task
+    /// that is suspended, or waits for other Tasks (dependsOn), has no place in it. The reasons are those of the
+    /// condition Scheduled, which is written at most every half a minute.
+    #[command(after_help = "\
+Examples:
+  kubectl skyward queue                          the queues of all Pools of the namespace
+  kubectl skyward queue train                    that of the Pool train
+  kubectl skyward queue --task fit               where the Task fit stands")]
+    Queue(queue::Arguments),
     /// Uploads the files of a folder for Tasks of the namespace, and prints their digest.
     ///
     /// A Task names the digest as spec.source.bundle.digest, and its runs find the files in their working
@@ -175,6 +187,7 @@ async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,
         Command::Results(arguments) => results::run(&cluster().await?, arguments).await,
         Command::Progress(arguments) => progress::run(&cluster().await?, arguments).await,
+        Command::Queue(arguments) => queue::run(&cluster().await?, arguments).await,
         Command::Upload(arguments) => {
             // What is wrong with the folder is said before anything is asked of a cluster.
             let files = arguments.read()?;
@@ -222,6 +235,9 @@ mod tests {
             "results a --as lea --as-group research --as-group ops",
             "progress a b --follow",
             "progress -l sweep=lr --ranks",
+            "queue",
+            "queue train -n team",
+            "queue pool/train --task fit",
             "upload . -n team",
             "upload exp --include a --include b --exclude c -o yaml",
         ] {
@@ -239,6 +255,8 @@ mod tests {
             ("logs pod/x", "machine/NAME"),
             ("logs a --max-log-requests x", "invalid value"),
             ("results -f a --save x", "cannot be used with"),
+            ("queue a b", "unexpected argument"),
+            ("queue task/a", "pool/NAME"),
             ("upload", "FOLDER"),
             ("upload . -o json", "invalid value"),
         ] {

@@ -12,8 +12,9 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use serde_json::{Value, value::RawValue};
-use skyward_api::{Task, TaskStatus};
+use skyward_api::{Task, TaskStatus, task::Kept};
 use skyward_subresources::options::{Format, LogOptions};
 use tokio::time::sleep;
 
@@ -235,7 +236,14 @@ async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output
         complain(&format!("Task {name:?} has not ended: it is {}", phase.as_str()));
     }
     let mut rows = rows(&status, rank);
-    if task.spec.function.is_some() && phase.is_finished() {
+    let expired = task.expiry(Kept::Results).filter(|at| *at <= Timestamp::now());
+    if let Some(at) = expired {
+        complain(&format!(
+            "the return values of Task {name:?} expired at {} (spec.retention.results); its status shows the small ones",
+            at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        ));
+    }
+    if task.spec.function.is_some() && phase.is_finished() && expired.is_none() {
         match output {
             Output::Table | Output::Raw | Output::Jsonl => fill_small(cluster, name, &mut rows).await?,
             Output::Json if is_incomplete(&status, rank) => {

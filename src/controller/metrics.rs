@@ -15,7 +15,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry, Unit},
 };
-use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
+use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition, pool::ScalingReason};
 use skyward_core::clock;
 use skyward_planner::{base::key::Key, restore::evidence::Evidence};
 use skyward_remote::{
@@ -55,6 +55,8 @@ pub struct Metrics {
     machine_ready_seconds: Histogram,
     environment_changes: Family<Labels, Counter>,
     pools: Family<Labels, Gauge>,
+    desired_machines: Family<Labels, Gauge>,
+    pool_scalings: Family<Labels, Counter>,
     queued_tasks: Family<Labels, Gauge>,
     running_tasks: Family<Labels, Gauge>,
     task_transitions: Family<Labels, Counter>,
@@ -67,6 +69,7 @@ pub struct Metrics {
     source_fetches: Family<Labels, Counter>,
     store_failures: Family<Labels, Counter>,
     stored_now: Family<Labels, Gauge>,
+    store_creates: Family<Labels, Gauge>,
     bundles_now: Family<Labels, Gauge>,
     uploads: Family<Labels, Counter>,
     unstored_runs: Family<Labels, Gauge>,
@@ -153,6 +156,16 @@ impl Default for Metrics {
                 "Changes of environments of machines, by what became of them",
             ),
             pools: register(r, "pools", "Pools, by phase"),
+            desired_machines: register(
+                r,
+                "pool_desired_machines",
+                "Machines that each Pool works towards",
+            ),
+            pool_scalings: register(
+                r,
+                "pool_scalings",
+                "Decisions about numbers of machines, by their reasons",
+            ),
             queued_tasks: register(r, "queued_tasks", "Tasks that wait, by Pool"),
             running_tasks: register(r, "running_tasks", "Tasks that run, by Pool"),
             task_transitions: register(r, "task_transitions", "Tasks that entered a phase"),
@@ -187,6 +200,11 @@ impl Default for Metrics {
                 r,
                 "store_failures",
                 "Calls to the result store that failed, by kind",
+            ),
+            store_creates: register(
+                r,
+                "store_creates",
+                "1 for how many of several writes that create the same object in the result store succeed",
             ),
             stored_now: register_in(
                 r,
@@ -270,6 +288,13 @@ impl Metrics {
     pub fn environment_changed(&self, outcome: &'static str) {
         self.environment_changes
             .get_or_create(&by("outcome", outcome))
+            .inc();
+    }
+
+    /// A Pool works towards another number of machines.
+    pub fn pool_scaled(&self, reason: ScalingReason) {
+        self.pool_scalings
+            .get_or_create(&by("reason", reason.as_str()))
             .inc();
     }
 
@@ -371,6 +396,11 @@ impl Metrics {
                 }
             }
         }
+        self.store_creates.clear();
+        if let Some(exclusion) = sources.store.known_exclusion() {
+            let winners = by("winners", exclusion.as_str());
+            self.store_creates.get_or_create(&winners).set(1);
+        }
         self.stored_now.clear();
         for (namespace, bytes) in sources.store.usage() {
             self.stored_now
@@ -384,6 +414,7 @@ impl Metrics {
                 .set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         self.pools.clear();
+        self.desired_machines.clear();
         self.queued_tasks.clear();
         self.running_tasks.clear();
         self.unstored_runs.clear();
@@ -393,8 +424,13 @@ impl Metrics {
             let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else {
                 continue;
             };
+            let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
+            if let Some(desired) = pool.status.as_ref().and_then(|status| status.desired_machines) {
+                self.desired_machines
+                    .get_or_create(&labels)
+                    .set(i64::from(desired));
+            }
             if let Some(load) = sources.loads.load(&Key::new(namespace, name)) {
-                let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
                 self.queued_tasks
                     .get_or_create(&labels)
                     .set(i64::from(load.queued));
@@ -451,6 +487,7 @@ pub const fn pool_phase(phase: PoolPhase) -> &'static str {
         PoolPhase::Degraded => "Degraded",
         PoolPhase::Stalled => condition::STALLED,
         PoolPhase::Off => "Off",
+        PoolPhase::Sleeping => "Sleeping",
         PoolPhase::Suspended => "Suspended",
         PoolPhase::Deleting => "Deleting",
     }

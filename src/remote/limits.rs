@@ -21,7 +21,7 @@ use crate::{
         ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, FetchGitReply, Finished, HelloReply,
         ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, NotForked,
         Progress, PutBundleReply, Reclaim, Replayed, RunState, Started, TAIL_BYTES, WHY_BYTES, fact,
-        is_run_id,
+        is_exception, is_run_id,
     },
 };
 
@@ -251,11 +251,15 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
         result,
         has_result,
         forked: _,
+        exception,
     } = finished;
     ensure((0..=LAST_SIGNAL).contains(signal), || {
         format!("signal {signal}, which there is not")
     })?;
     at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
+    ensure(is_exception(exception), || {
+        "the name of an exception that no class has".to_owned()
+    })?;
     time("a start", *started_ms)?;
     time("an end", *finished_ms)?;
     length("a log", *log_bytes)?;
@@ -345,6 +349,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::EXCEPTION_BYTES;
 
     fn largest_hello() -> HelloReply {
         HelloReply {
@@ -384,6 +389,7 @@ mod tests {
             result: vec![0; INLINE_BYTES],
             has_result: true,
             forked: Some(true),
+            exception: "e".repeat(EXCEPTION_BYTES),
             ..Finished::default()
         }
     }
@@ -573,6 +579,11 @@ mod tests {
         refused(&|f| f.signal = 65, "signal 65");
         refused(&|f| f.signal = -1, "signal -1");
         refused(&|f| f.message.push('x'), "a message of 1004 bytes");
+        refused(&|f| f.exception.push('x'), "the name of an exception");
+        refused(
+            &|f| f.exception = "two words".to_owned(),
+            "the name of an exception",
+        );
         refused(&|f| f.started_ms += 1, "a start after the year 9999");
         refused(&|f| f.finished_ms += 1, "an end after the year 9999");
         refused(&|f| f.log_dropped_bytes += 1, "left out");

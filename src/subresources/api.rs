@@ -13,7 +13,7 @@ use axum::{
 };
 use futures::StreamExt;
 use jiff::Timestamp;
-use skyward_api::Task;
+use skyward_api::{Task, task::Kept};
 use tokio::sync::watch;
 
 use crate::{
@@ -225,6 +225,22 @@ async fn admit(
     Ok((reading, task, permit))
 }
 
+/// Refuses what has expired, also before it is deleted: nobody is told anything else a moment later.
+fn still_kept(task: &Task, of: Kept, now: Timestamp) -> Result<(), Failure> {
+    let Some(at) = task.expiry(of).filter(|at| *at <= now) else {
+        return Ok(());
+    };
+    let name = task.metadata.name.as_deref().unwrap_or_default();
+    let (what, field) = match of {
+        Kept::Logs => ("logs", "logs"),
+        Kept::Results => ("return values", "results"),
+    };
+    Err(Failure::expired(format!(
+        "the {what} of Task {name:?} expired at {} (spec.retention.{field}); how its runs ended stands in its status",
+        at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )))
+}
+
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=253).contains(&text.len())
         && text
@@ -243,6 +259,7 @@ async fn read_log(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "log").await?;
+    still_kept(&task, Kept::Logs, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
     let chunks = log::open(reading, task, options, permit).await?;
@@ -256,6 +273,7 @@ async fn read_result(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
+    still_kept(&task, Kept::Results, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let rank = number(&query, "rank")?;
     let offset = number(&query, "offset")?;
@@ -270,6 +288,10 @@ async fn read_values(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
+    // They are results, and lie in the log.
+    for kept in [Kept::Results, Kept::Logs] {
+        still_kept(&task, kept, Timestamp::now())?;
+    }
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
     result::has_function(&reading.name, &task)?;

@@ -46,6 +46,7 @@ mod crowds;
 mod machines;
 mod parts;
 mod progress;
+mod retention;
 mod uploads;
 mod values;
 

@@ -36,8 +36,10 @@ const PLANNER: Rooms = &[
     ("base", &[]),
     ("accelerators", &[]),
     ("events", &[]),
+    ("map", &[]),
     ("money", &[]),
     ("records", &[]),
+    ("cron", &["base", "events"]),
     ("restore", &["base"]),
     ("accounts", &["base", "money", "records", "restore"]),
     (
@@ -49,7 +51,7 @@ const PLANNER: Rooms = &[
         "machine",
         &["base", "events", "money", "records", "accounts", "pool"],
     ),
-    ("task", &["base", "accelerators", "events", "pool"]),
+    ("task", &["base", "accelerators", "events", "money", "pool"]),
 ];
 
 /// The rooms of the controller.
@@ -163,6 +165,19 @@ const CONTROLLER: Rooms = &[
             "uploads",
             "metrics",
             "context",
+        ],
+    ),
+    (
+        "cron",
+        &[
+            "api",
+            "base",
+            "deadline",
+            "guard",
+            "newest",
+            "metrics",
+            "context",
+            "reconcile",
         ],
     ),
     ("logs", &["certificates", "hints", "uploads", "context"]),

@@ -266,6 +266,7 @@ fn no_terms() -> Terms {
             month_in_namespace: None,
             billing_step_seconds: 1,
             billing_minimum_seconds: 0,
+            idle_timeout: None,
             marketplace: false,
         },
         provider_goes: false,

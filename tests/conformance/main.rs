@@ -12,14 +12,17 @@ mod digitalocean;
 mod fence;
 mod foreign;
 mod hyperstack;
+mod jarvislabs;
 mod ledger;
 mod marks;
+mod novita;
 mod overlay;
 mod pages;
 mod prices;
 mod prism;
 mod scaleway;
 mod table;
+mod tensordock;
 mod tokens;
 mod vultr;
 

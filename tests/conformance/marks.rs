@@ -10,9 +10,12 @@ use skyward_core::Market;
 use crate::in_virtual_time;
 
 /// The fields of a machine that may carry its mark.
+#[derive(Clone)]
 pub(crate) struct Mark {
     label: String,
     tags: BTreeMap<String, String>,
+    /// The machine's environment.
+    environment: BTreeMap<String, String>,
     /// Tags that are plain texts.
     texts: Value,
 }
@@ -22,8 +25,23 @@ impl Default for Mark {
         Self {
             label: String::new(),
             tags: BTreeMap::new(),
+            environment: BTreeMap::new(),
             texts: json!([]),
         }
+    }
+}
+
+impl Mark {
+    /// The same with the name of somebody else's machine.
+    pub(crate) fn renamed(mut self) -> Self {
+        self.label = "a person's".to_owned();
+        self
+    }
+
+    /// The same without an environment.
+    pub(crate) fn without_environment(mut self) -> Self {
+        self.environment.clear();
+        self
     }
 }
 
@@ -32,7 +50,12 @@ pub(crate) fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
     bench.sim.world(|world| {
         let machine = world.machines.get_mut(id).unwrap();
         match kind {
-            "vastai" => swap(&mut machine.mark.name, &mut other.label),
+            "jarvislabs" | "tensordock" | "vastai" => swap(&mut machine.mark.name, &mut other.label),
+            // Its mark stands in two places.
+            "novita" => {
+                swap(&mut machine.mark.name, &mut other.label);
+                swap(&mut machine.mark.env, &mut other.environment);
+            }
             "digitalocean" | "hyperstack" | "scaleway" | "vultr" => {
                 swap(&mut machine.detail["tags"], &mut other.texts);
             }
@@ -47,8 +70,11 @@ fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
         "aws",
         "digitalocean",
         "hyperstack",
+        "jarvislabs",
         "lambda",
+        "novita",
         "scaleway",
+        "tensordock",
         "vastai",
         "vultr",
     ] {

@@ -48,8 +48,25 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
     tasks
         .create(&create, &object("Task", "command", command)?)
         .await?;
+    let own = "{suspend: true, command: [a], poolTemplate: {spec: {provider: x, candidates: [{settings: {a: [1]}}]}}}";
+    tasks.create(&create, &object("Task", "own", own)?).await?;
 
     let refused = [
+        (
+            "own",
+            json!({ "poolTemplate": { "spec": { "nodes": { "desired": 2 } } } }),
+            "poolTemplate",
+        ),
+        (
+            "own",
+            json!({ "poolTemplate": { "spec": { "candidates": [{ "settings": { "a": [2] } }] } } }),
+            "poolTemplate",
+        ),
+        (
+            "own",
+            json!({ "poolTemplate": null, "pool": "p" }),
+            "poolTemplate",
+        ),
         ("function", json!({ "pool": "q" }), "pool"),
         ("function", json!({ "function": { "source": "b" } }), "function"),
         (
@@ -97,6 +114,8 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
             "processesPerMachine",
         ),
         ("command", json!({ "timeout": "1h" }), "timeout"),
+        ("command", json!({ "activeDeadline": "1h" }), "activeDeadline"),
+        ("command", json!({ "queueTimeout": "1h" }), "queueTimeout"),
         (
             "command",
             json!({ "terminationGracePeriod": "1s" }),
@@ -120,6 +139,11 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
             "envFrom",
         ),
         ("command", json!({ "workingDir": "/data" }), "workingDir"),
+        (
+            "command",
+            json!({ "dependsOn": [{ "task": "other" }] }),
+            "dependsOn",
+        ),
     ];
     for (name, change, field) in refused {
         let message = refusal(&cluster, "Task", &space.name, name, change.clone())
@@ -132,6 +156,8 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
         json!({ "suspend": false }),
         json!({ "priority": 7 }),
         json!({ "ttlSecondsAfterFinished": 60 }),
+        json!({ "retention": { "logs": "1h" } }),
+        json!({ "retention": null }),
         json!({ "command": ["a"] }),
     ] {
         assert_eq!(

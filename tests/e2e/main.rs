@@ -3,17 +3,20 @@
 //!
 //! - [`samples`]: every file of `config/samples/` does what its comment says.
 //! - [`tasks`]: commands, scripts, functions, placement, queue, cancel, suspend.
+//! - [`cron`]: Tasks that are made by the clock.
 //! - [`nasty`]: Tasks that misbehave on purpose.
-//! - [`pools`]: life of Pools and bad Pools.
+//! - [`pools`]: life of Pools and bad Pools; [`pool_template`]: Pools that are made for one Task.
 //! - [`logs`]: logs, results, and the users who may read them.
 //! - [`progress`]: how far a Task says that it is.
 //! - [`warm`]: functions that are forked from a Python that is there already, and values that are no JSON.
 //! - [`results`]: large return values, and how long they are kept.
+//! - [`retries`]: runs that fail and start again by their cause; deadlines.
 //! - [`packages`]: what a Pool's image puts on its machines; [`environments`]: how a changed image changes them.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
 //! - [`source`]: code of several files; [`uploads`]: of several folders.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: orphans are found and deleted.
+//! - [`elastic`]: a Pool that grows with its Tasks, shrinks and sleeps.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
 //! - [`crash`]: processes that are killed must not lose, double or leak anything.
 //!
@@ -22,14 +25,18 @@
 
 mod canary;
 mod crash;
+mod cron;
+mod elastic;
 mod environments;
 mod git;
 mod logs;
 mod nasty;
 mod packages;
+mod pool_template;
 mod pools;
 mod progress;
 mod results;
+mod retries;
 mod samples;
 mod secrets;
 mod source;

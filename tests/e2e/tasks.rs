@@ -328,6 +328,62 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
     space.finish().await
 }
 
+#[tokio::test]
+async fn a_chain_of_three_tasks_runs_in_order_also_over_two_pools_and_a_failure_ends_what_depends_on_it()
+-> Result {
+    let space = story("chain").await?;
+    space.pool("p", 1, json!({"worker": {"concurrency": 4}})).await?;
+    space.pool("q", 1, json!({"worker": {"concurrency": 4}})).await?;
+    let after = |task: &str| json!({"command": ["true"], "dependsOn": [{"task": task}]});
+    // The last one first: what does not exist yet is waited for.
+    space.task("third", "p", after("second")).await?;
+    let missing = space
+        .condition::<Task>("third", "Scheduled", "WaitingForTask")
+        .await?;
+    assert_eq!(missing, "waits for Task \"second\", which does not exist yet");
+    space.task("second", "q", after("first")).await?;
+    space
+        .task("first", "p", json!({"command": ["sleep", "1"]}))
+        .await?;
+    let mut times = Vec::new();
+    for name in ["first", "second", "third"] {
+        let done = status(space.task_ended(name).await?);
+        assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{name}: {done:#?}");
+        times.extend(
+            done.started_at
+                .zip(done.finished_at)
+                .map(|(start, end)| (start.0, end.0)),
+        );
+    }
+    assert!(
+        times.windows(2).all(|pair| pair[0].1 <= pair[1].0),
+        "each starts after the one before it has ended: {times:?}"
+    );
+
+    space.task("broken", "p", json!({"command": ["false"]})).await?;
+    space.task("dependent", "q", after("broken")).await?;
+    let last = json!({"command": ["true"], "dependsOn": [{"task": "dependent", "status": "Finished"}]});
+    space.task("cleanup", "p", last).await?;
+    let failed = status(space.task_ended("dependent").await?);
+    assert_eq!((failed.reason.as_str(), failed.attempt), ("DependencyFailed", 0));
+    let cleaned = status(space.task_ended("cleanup").await?);
+    assert_eq!(cleaned.phase, Some(TaskPhase::Succeeded));
+
+    space.task("one", "p", after("two")).await?;
+    space.task("two", "q", after("one")).await?;
+    for name in ["one", "two"] {
+        space
+            .condition::<Task>(name, "Scheduled", "DependencyCycle")
+            .await?;
+    }
+    space
+        .kubectl(&["delete", "tasks.skyward.dev", "one"])
+        .await?
+        .ok()?;
+    assert_eq!(status(space.task_ended("two").await?).reason, "DependencyFailed");
+    space.finish().await
+}
+
 async fn pod_uid(space: &Space, pool: &str) -> Result<String> {
     let machine = space.ready_machines(pool).await?.remove(0);
     Ok(machine.metadata.name.unwrap_or_default())

@@ -19,11 +19,12 @@ use parking_lot::Mutex;
 
 use crate::{
     calls::Luck,
-    histories::{calm, former_account, history, with_fault},
+    elastic::elastic,
+    histories::{calm, former_account, history, whole_job, with_fault},
     kinds::ALL,
     planted,
     play::Play,
-    time::MINUTE,
+    time::{MINUTE, Moment, SECOND},
 };
 
 /// Histories of an ordinary run. Of 10,000 that were told on 2026-11-26, with eight kinds of clouds and environments that change
@@ -187,6 +188,78 @@ fn the_answer_of_any_call_may_be_lost() {
 #[test]
 fn a_process_may_stand_still_before_any_of_its_calls_while_another_one_leads() {
     one_at_each_call(Luck::StandsStill(3 * MINUTE));
+}
+
+/// Of the calls of a longer story one in so many has a fault.
+const ONE_IN: u64 = 9;
+
+#[test]
+fn a_pool_grows_shrinks_sleeps_and_wakes_whatever_befalls_one_of_its_calls() {
+    let kinds = 0..ALL.len() as u64;
+    if let Some(failure) = first_failure(kinds, |kind| elastic(kind as usize, None)) {
+        panic!("{}:\n{}", failure.what, failure.story.join("\n"));
+    }
+    let lucks = [
+        Luck::DiesBefore,
+        Luck::DiesAfter,
+        Luck::LostAfter,
+        Luck::StandsStill(3 * MINUTE),
+    ];
+    let calls = elastic(0, None).world.truth().calls;
+    let failure = first_failure(0..calls / ONE_IN, |number| {
+        let luck = lucks[number as usize % lucks.len()];
+        elastic(0, Some((1 + number * ONE_IN, luck)))
+    });
+    if let Some(failure) = failure {
+        panic!(
+            "call {}: {}\n{}",
+            1 + failure.number * ONE_IN,
+            failure.what,
+            failure.story.join("\n")
+        );
+    }
+}
+
+#[test]
+fn the_pool_of_one_task_is_made_once_and_goes_with_it_whatever_befalls_any_call() {
+    let still = Luck::StandsStill(3 * MINUTE);
+    for luck in [
+        Luck::DiesBefore,
+        Luck::DiesAfter,
+        Luck::LostBefore,
+        Luck::LostAfter,
+        still,
+    ] {
+        let calls = whole_job(0, None, None).world.truth().calls;
+        let failure = first_failure(1..calls + 1, |call| whole_job(0, Some((call, luck)), None));
+        if let Some(failure) = failure {
+            let story = failure.story.join("\n");
+            panic!("call {} with {luck:?}: {}\n{story}", failure.number, failure.what);
+        }
+        println!("a whole job: {luck:?} at each of {calls} calls");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_task_that_is_deleted_while_its_pool_is_being_made() {
+    let moments: [Moment; 8] = [
+        0,
+        50,
+        200,
+        SECOND,
+        2 * SECOND,
+        5 * SECOND,
+        20 * SECOND,
+        60 * SECOND,
+    ];
+    let kinds = ALL.len() as u64;
+    let failure = first_failure(0..kinds * moments.len() as u64, |number| {
+        let moment = moments[(number / kinds) as usize];
+        whole_job((number % kinds) as usize, None, Some(moment))
+    });
+    if let Some(failure) = failure {
+        panic!("{}:\n{}", failure.what, failure.story.join("\n"));
+    }
 }
 
 #[test]

@@ -156,8 +156,10 @@ impl World {
 
     fn pool_asks(&self, pool: &Value) {
         let uid = text(pool, "/metadata/uid");
-        let desired = pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1);
-        self.truth().watched.ask(uid, desired as usize);
+        let nodes = &pool["spec"]["nodes"];
+        let desired = nodes["desired"].as_u64().unwrap_or(1);
+        let most = nodes["max"].as_u64().unwrap_or(0).max(desired);
+        self.truth().watched.ask(uid, most as usize);
     }
 
     /// At each record of a machine: nothing is ordered twice, and no limit is passed.

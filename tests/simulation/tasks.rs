@@ -257,8 +257,12 @@ impl World {
             let phase = status.phase.unwrap_or_default();
             let pool = pools
                 .iter()
-                .find(|pool| text(pool, "/metadata/name") == task.spec.pool);
-            let desired = pool.map_or(0, |pool| pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1));
+                .find(|pool| text(pool, "/metadata/name") == task.pool());
+            // A Pool of its own is yet to be made.
+            let without = u64::from(task.spec.pool_template.is_some());
+            let desired = pool.map_or(without, |pool| {
+                pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1)
+            });
             let may_wait = desired == 0 && phase != TaskPhase::Running;
             if !phase.is_finished() && !may_wait {
                 let name = task.name_any();
@@ -336,6 +340,24 @@ impl Play {
             "retries": retries.map(|retries| json!({ "onInterruption": retries })),
         }});
         self.tell(format!("somebody makes a Task: {task}"));
+        let made = self.world.server.put("tasks", TEAM, task);
+        made.expect("it is not there yet");
+        self.note();
+    }
+
+    /// A user makes a Task with a Pool of its own.
+    pub(crate) fn add_whole_job(&mut self, name: &str, provider: &str, desired: u32) {
+        let task = json!({ "metadata": { "name": name }, "spec": {
+            "command": ["work"],
+            "placement": "All",
+            "poolTemplate": { "spec": {
+                "provider": provider,
+                "nodes": { "desired": desired },
+                "topology": "Independent",
+                "provisionRetryDelay": "5s",
+            } },
+        }});
+        self.tell(format!("somebody makes a Task with a Pool of its own: {task}"));
         let made = self.world.server.put("tasks", TEAM, task);
         made.expect("it is not there yet");
         self.note();

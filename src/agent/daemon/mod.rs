@@ -29,6 +29,7 @@ mod lease;
 mod ledger;
 mod log_files;
 mod machine;
+mod map;
 mod memory;
 mod processes;
 mod progress;

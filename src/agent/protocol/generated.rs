@@ -537,6 +537,10 @@ pub struct Finished {
     /// of a function: whether it was forked from a warm parent; absent = other work, or an older agent
     #[prost(bool, optional, tag = "14")]
     pub forked: ::core::option::Option<bool>,
+    /// class of the exception that a function raised, such as requests.exceptions.Timeout,
+    /// at most 256 bytes; an agent of an earlier version tells none
+    #[prost(string, tag = "15")]
+    pub exception: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `Finished`.
 pub mod finished {

@@ -45,6 +45,9 @@ pub const LAST_SIGNAL: i32 = 64;
 /// Bytes of the message about the end of a run; one that was cut ends with `…` behind them.
 pub const MESSAGE_BYTES: usize = 1000;
 
+/// Bytes of the name of an exception's class.
+pub const EXCEPTION_BYTES: usize = 256;
+
 /// Bytes of the reason why functions are not forked.
 pub const WHY_BYTES: usize = 300;
 
@@ -72,6 +75,11 @@ pub fn is_run_id(text: &str) -> bool {
         && text
             .bytes()
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+/// Whether this can name the class of an exception, or no class.
+pub fn is_exception(name: &str) -> bool {
+    name.len() <= EXCEPTION_BYTES && !name.contains(|c: char| c.is_control() || c.is_whitespace())
 }
 
 impl fmt::Debug for RunSpec {
@@ -117,6 +125,16 @@ mod tests {
         assert!(is_run_id("2f1c0e9a-5d1e-4c61-8f6a-000000000000-1-0"));
         for bad in ["", "..", "a/b", "A", "a_b", "a\0", &"a".repeat(129)] {
             assert!(!is_run_id(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_exception_is_short_and_one_word() {
+        for good in ["", "ValueError", "main.<locals>.Größe", &"e".repeat(256)] {
+            assert!(is_exception(good), "{good:?}");
+        }
+        for bad in ["a b", "a\n", "\u{1b}[31m", &"e".repeat(257)] {
+            assert!(!is_exception(bad), "{bad:?}");
         }
     }
 

@@ -112,7 +112,7 @@ fn concerned(context: &Context, change: Change) -> Vec<Key> {
             // The Machine is gone, and with it the name of its Provider.
             None => all(context),
         },
-        Change::Pool(_) | Change::Offers(_) | Change::Namespace(_) => Vec::new(),
+        Change::Pool(_) | Change::Offers(_) | Change::Namespace(_) | Change::CronTask(_) => Vec::new(),
     }
 }
 

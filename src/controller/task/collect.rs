@@ -237,6 +237,9 @@ fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
         skyward_store::Error::BadId(_)
         | skyward_store::Error::Gap { .. }
         | skyward_store::Error::TooManyUploads
+        | skyward_store::Error::Contended
+        | skyward_store::Error::Strange(_)
+        | skyward_store::Error::Misnamed(_)
         | skyward_store::Error::Other(_) => {
             metrics.store_failed("other");
             CollectError::Store(text)

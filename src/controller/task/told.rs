@@ -68,6 +68,7 @@ fn ended(end: wire::Finished) -> Finished {
         exit_code: end.exit_code,
         signal: end.signal,
         message: end.message,
+        exception: end.exception,
         started_ms: end.started_ms,
         finished_ms: end.finished_ms,
         log_bytes: end.log_bytes,
@@ -115,7 +116,11 @@ pub(crate) trait Weight {
     fn bytes(&self) -> usize {
         BESIDE
             + self.end().map_or(0, |end| {
-                end.message.len() + end.log_tail.len() + end.log.len() + end.result.len()
+                end.message.len()
+                    + end.exception.len()
+                    + end.log_tail.len()
+                    + end.log.len()
+                    + end.result.len()
             })
     }
 

@@ -48,6 +48,12 @@ pub trait Listed: Clone + Send + Sync + 'static {
     fn unfinished(&self) -> bool {
         false
     }
+
+    /// Whether it lacks what the cloud tells of a machine that is asked for by its id, as entries of some
+    /// lists do.
+    fn is_brief(&self) -> bool {
+        false
+    }
 }
 
 /// The calls of one account at such a cloud. Calls that change something are made only
@@ -234,7 +240,7 @@ impl<S: Service> LookUp<S> {
     }
 
     /// Looks for a machine, also one that is gone. A machine that the list lacks is looked up by
-    /// its id, where that is known: lists may lag, or leave out the mark.
+    /// its id, where that is known: lists may lag, leave out the mark, or be brief.
     async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
         let machines = self.machines().await?;
         self.look_among(&machines, machine).await
@@ -258,7 +264,7 @@ impl<S: Service> LookUp<S> {
         };
         let listed = machines.iter().find(|found| found.id() == *id).cloned();
         let found = match listed {
-            Some(found) if !is_nobodys(&found) => Some(found),
+            Some(found) if !is_nobodys(&found) && !found.is_brief() => Some(found),
             listed => self.service.machine(id).await?.or(listed),
         };
         let Some(found) = found else {
@@ -403,6 +409,15 @@ fn exists(mut error: ProviderError) -> ProviderError {
     let orders_again = matches!(error.kind.class(), ErrorClass::Retryable | ErrorClass::Signal);
     if orders_again && error.kind != ErrorKind::NotLeading {
         error.kind = ErrorKind::Indeterminate;
+    }
+    error
+}
+
+/// The error of an end that the cloud refuses as it is now: what is in the machine or the resource, or done to it,
+/// may pass.
+pub fn for_now(mut error: ProviderError) -> ProviderError {
+    if matches!(error.kind, ErrorKind::InvalidOrder | ErrorKind::AlreadyExists) {
+        error.kind = ErrorKind::Transient;
     }
     error
 }

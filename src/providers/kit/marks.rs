@@ -234,12 +234,13 @@ fn not_a_uid(uid: &str) -> ProviderError {
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// A UID without its hyphens; `None` for another text, which could not be restored.
-fn compacted(uid: &str) -> Option<String> {
+pub fn compacted(uid: &str) -> Option<String> {
     let compact = uid.replace('-', "");
     (expanded(&compact)? == uid).then_some(compact)
 }
 
-fn expanded(compact: &str) -> Option<String> {
+/// The UID of these 32 hexadecimal digits.
+pub fn expanded(compact: &str) -> Option<String> {
     let hexadecimal = |c: char| c.is_ascii_digit() || matches!(c, 'a'..='f');
     if compact.len() != 32 || !compact.chars().all(hexadecimal) {
         return None;

@@ -180,6 +180,21 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{tensordock: {}, overridable: [tier], allowedNamespaces: {}}",
+        "overridable cannot name location, tier, minRam, minVcpus of tensordock",
+    ),
+    (
+        "Provider",
+        "{jarvislabs: {}, overridable: [template], allowedNamespaces: {}}",
+        "overridable cannot name region, template, currency, exchangeRate of jarvislabs",
+    ),
+    (
+        "Provider",
+        "{novita: {}, overridable: [clusterId], allowedNamespaces: {}}",
+        "overridable cannot name clusterId of novita",
+    ),
+    (
+        "Provider",
         "{scaleway: {}, overridable: [zone], allowedNamespaces: {}}",
         "overridable cannot name projectId, zone, exchangeRate of scaleway",
     ),

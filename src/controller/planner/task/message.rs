@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
-    Task, TaskStatus,
+    Pool, Task, TaskStatus,
     condition::reason,
     offer::OfferedAccelerator,
     shared::EnvFrom,
@@ -16,11 +16,14 @@ use skyward_api::{
 };
 use skyward_core::session::{AgentError, MachineKey};
 
+pub use crate::base::memory::ClusterMemory;
 use crate::{
     events::EventSpec,
     task::{
+        dependencies::Found,
         model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
         references::{Resolved, Unresolved},
+        retries::Failure,
         run::{Fact, Finished, Progress, RunState, Told},
         status::Why,
     },
@@ -51,6 +54,15 @@ pub enum WriteError {
     /// The API server will never take this status.
     Invalid(String),
     /// The write may have happened or not.
+    Unknown(String),
+}
+
+/// Why the Pool of a Task was not made; it is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// The API server refuses it.
+    Refused(String),
+    /// It may have been made or not.
     Unknown(String),
 }
 
@@ -121,6 +133,18 @@ pub struct Collected {
     pub reason: &'static str,
 }
 
+impl Collected {
+    /// How the run failed, unless it succeeded, was stopped or was interrupted.
+    pub fn failure(&self) -> Option<Failure<'_>> {
+        let is_none = [reason::SUCCEEDED, reason::STOPPED, reason::INTERRUPTED].contains(&self.reason);
+        (!is_none).then_some(Failure {
+            reason: self.reason,
+            exit_code: self.result.exit_code,
+            exception: &self.result.exception,
+        })
+    }
+}
+
 /// Something happened. Dispatchers queue events, so the type is small.
 #[derive(Debug)]
 pub enum Event {
@@ -161,6 +185,10 @@ pub enum Event {
     },
     /// Answer to [`Effect::Reread`]: `None` is gone, an error is not known.
     Reread(Uid, Result<Option<Arc<Task>>, String>),
+    /// Answer to [`Effect::MakePool`]: a Pool of that name is there, or an error.
+    PoolMade(Result<(), PoolError>),
+    /// Answer to [`Effect::DeletePool`]: that Pool is gone or goes, or it is not known.
+    PoolDeleted(Result<(), String>),
     /// Answer to [`Effect::ListMachines`].
     MachinesListed(Result<Vec<SlotAttempt>, String>),
     /// Answer to [`Effect::Start`].
@@ -217,25 +245,18 @@ pub enum Event {
     Recalled(RunId, Result<Option<Box<Collected>>, CollectError>),
     /// Answer to [`Effect::RecallTask`].
     TaskRecalled(Uid, Result<Remembered, CollectError>),
+    /// Answer to [`Effect::ReadDependency`]: `None`: there is no Task of that name.
+    Dependency(Arc<str>, Result<Option<Found>, String>),
+    /// The Task of that name, which Tasks wait for, came, ended or was deleted.
+    DependencyChanged(Arc<str>),
+    /// The names of the Tasks that wait for each other, this Task among them; none: it is in no circle any more.
+    Circle(Uid, Arc<[Arc<str>]>),
     /// Answer to [`Effect::CopyLog`].
     LogCopied(RunId),
     /// A moment has passed since a Task came.
     Newcomers,
     /// Time has passed.
     Tick,
-}
-
-/// What is known of this cluster's own memory: whether it is older than its machines, as after
-/// a restore from a backup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClusterMemory {
-    /// Not known yet: runs that no Task claims are left alone.
-    #[default]
-    Unproved,
-    /// It is older: nothing is started, stopped, forgotten or given up.
-    Held,
-    /// Nothing says that it is older.
-    Whole,
 }
 
 /// What the store has of attempts that a Task's status does not know.
@@ -283,6 +304,12 @@ pub enum Effect {
         /// Its name.
         name: Arc<str>,
     },
+    /// Read the Task of that name, which others depend on.
+    ReadDependency(Arc<str>),
+    /// Make the Pool that a Task asks for, unless one of its name is there.
+    MakePool(Box<Pool>),
+    /// Delete the Pool that has this UID.
+    DeletePool(String),
     /// List the Machines of the Pool, past all caches.
     ListMachines,
     /// Read an agent's facts, from the first on.

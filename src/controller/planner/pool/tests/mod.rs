@@ -2,6 +2,7 @@
 
 mod accelerators;
 mod admission;
+mod autoscale;
 mod bootstraps;
 mod failures;
 mod giving_up;
@@ -121,6 +122,7 @@ pub(crate) fn provider() -> ProviderFacts {
         billing_minimum_seconds: 0,
         marketplace: false,
         proves_host_keys: false,
+        idle_timeout: None,
     }
 }
 
@@ -144,6 +146,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
             ..MachineEnvironment::default()
         }),
         provisioned: true,
+        ordered_at: Some(at(900)),
         ready_at: Some(at(1_000)),
         failure: None,
         runs: Some(0),

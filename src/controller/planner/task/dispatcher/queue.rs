@@ -24,7 +24,7 @@ impl Dispatcher {
             return;
         }
         let Some(pool) = self.pool.clone() else { return };
-        if pool.why_suspended.is_some() || pool.deleted_at.is_some() {
+        if !pool.takes_work() {
             return;
         }
         let used = self.used();
@@ -73,7 +73,11 @@ impl Dispatcher {
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
-            if task.write.is_some() || task.read != Read::Not || waiting.not_before.is_some_and(|at| at > now)
+            let is_early = |at: Option<Timestamp>| at.is_some_and(|at| at > now);
+            if task.write.is_some()
+                || task.read != Read::Not
+                || is_early(waiting.not_before)
+                || is_early(waiting.retry_at)
             {
                 continue;
             }
@@ -172,7 +176,7 @@ impl Dispatcher {
 }
 
 /// Whether a Task could start if there were room for it.
-enum Readiness {
+pub(super) enum Readiness {
     Ready,
     /// Once its references are read, which is under way.
     Soon,
@@ -180,7 +184,7 @@ enum Readiness {
 }
 
 /// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read.
-fn read_references(
+pub(super) fn read_references(
     task: &mut TaskState,
     pool: &PoolView,
     resolving: &mut usize,

@@ -19,6 +19,7 @@ use super::{
 use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
     model::{RunId, SlotAttempt, Uid},
+    retries::{Policy, Verdict},
     run::Ending,
     status::{self, Rank, Why},
 };
@@ -131,9 +132,30 @@ impl Dispatcher {
             && attempt > task.counts.attempt
         {
             task.counts.attempt = attempt;
+            let policy = Policy {
+                task: task.entry.retries.as_deref(),
+                pool: self.pool.as_ref().map(|pool| &pool.retries),
+            };
+            let before = task.counts.failures;
+            let verdict = collected.failure().map(|failure| {
+                if attempt < remembered.newest {
+                    // Another attempt has followed.
+                    Verdict::Retry
+                } else {
+                    policy.verdict(&[failure], before, attempt)
+                }
+            });
+            if let Some(verdict) = &verdict {
+                task.counts.failed(verdict);
+            }
+            if matches!(verdict, Some(Verdict::Retry | Verdict::Ignore)) {
+                return;
+            }
             let rank = Rank {
                 place: None,
                 machine: &collected.result.machine,
+                // It ran on a machine that this cluster may have no record of.
+                cost: None,
                 collected: Some(&collected),
             };
             let started = collected.result.started_at.as_ref().map(|time| time.0);

@@ -3,13 +3,20 @@
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, condition::reason, task::SourceStatus};
+use skyward_api::{
+    Task, TaskStatus,
+    condition::reason,
+    task::{SourceStatus, queue_order},
+};
+use skyward_core::Usd;
 
-use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, progress::Known};
+use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, depending::Depends, progress::Known};
 use crate::task::{
+    cost,
     message::Collected,
     model::{Entry, SlotAttempt, Uid},
     references::Resolved,
+    retries::Failure,
     run::{Finished, Permit},
     status::{Counts, Why},
 };
@@ -36,10 +43,14 @@ pub(super) struct TaskState {
     pub(super) invalid: u32,
     /// Its status cannot be written: until a write succeeds, the Task does not queue.
     pub(super) aside: bool,
+    /// The Pool of the name that it gives is not for it: the Task does not queue there.
+    pub(super) barred: bool,
     /// The watch no longer shows it.
     pub(super) left: bool,
     /// Stored attempts that its status does not know.
     pub(super) stored: Stored,
+    /// How it stands to the Tasks that it depends on; `None` where there are none, or it was placed before.
+    pub(super) depends: Option<Box<Depends>>,
     /// How far its attempt is.
     pub(super) progress: Known,
 }
@@ -70,9 +81,20 @@ impl TaskState {
         self.aside = false;
     }
 
+    /// Whether neither its user nor a Task that it depends on keeps it from starting.
+    pub(super) fn may_start(&self) -> bool {
+        let depends = self.depends.as_deref();
+        !self.entry.suspend && depends.is_none_or(Depends::lets_start)
+    }
+
+    /// Whether it pauses after a failure: it keeps its place in the queue, and asks for nothing meanwhile.
+    pub(super) const fn pauses(&self) -> bool {
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.retry_at.is_some())
+    }
+
     /// Whether it waits for a place.
     pub(super) fn queues(&self) -> bool {
-        matches!(self.stage, Stage::Waiting(_)) && !self.entry.suspend && !self.aside
+        matches!(self.stage, Stage::Waiting(_)) && !self.aside && !self.barred && self.may_start()
     }
 }
 
@@ -127,6 +149,10 @@ pub(super) struct Waiting {
     /// Why it cannot be placed for now although there is room.
     pub(super) obstacle: Option<Why>,
     pub(super) not_before: Option<Timestamp>,
+    /// When the pause after a failure is over.
+    pub(super) retry_at: Option<Timestamp>,
+    /// When the Task has waited longer than its `queueTimeout`.
+    pub(super) give_up_at: Option<Timestamp>,
     pub(super) told: Option<Why>,
     /// Its place in the queue is not written anew before.
     pub(super) count_at: Timestamp,
@@ -182,6 +208,8 @@ pub(super) enum StopWhy {
     PoolOff,
     /// The Task is suspended.
     Suspended,
+    /// The Task runs longer than its `activeDeadline`.
+    Overdue,
     /// The Pool is deleted.
     PoolDeleted,
 }
@@ -192,6 +220,7 @@ impl StopWhy {
             Self::Drained | Self::Interrupted => reason::INTERRUPTED,
             Self::PoolOff => reason::POOL_OFF,
             Self::Suspended => reason::SUSPENDED,
+            Self::Overdue => reason::DEADLINE_EXCEEDED,
             Self::PoolDeleted => reason::POOL_DELETED,
         }
     }
@@ -200,6 +229,8 @@ impl StopWhy {
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) place: SlotAttempt,
+    /// What its place costs in an hour; `None` while its machine was not seen.
+    pub(super) price: Option<Usd>,
     /// Name of its Machine; empty while an adopted run's machine was not seen yet.
     pub(super) machine: Arc<str>,
     pub(super) stage: RunStage,
@@ -336,6 +367,15 @@ impl Run {
         }
     }
 
+    /// What it costs, where its price is known; its attempt was placed then and is over.
+    pub(super) fn cost(&self, placed: Timestamp, now: Timestamp) -> Option<Usd> {
+        let result = match &self.collect {
+            Collect::Done(collected) => Some(&collected.result),
+            Collect::Not | Collect::InFlight => None,
+        };
+        self.price.map(|price| cost::of_run(price, result, placed, now))
+    }
+
     /// The run cannot go on for now; keeps the time since when.
     pub(super) fn hold_up(&mut self, why: Why, now: Timestamp) {
         let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
@@ -442,6 +482,19 @@ impl Run {
         )
     }
 
+    /// How it failed, if it failed by itself and its end is collected.
+    pub(super) fn failure(&self) -> Option<Failure<'_>> {
+        let (RunStage::Finished(finished), Collect::Done(collected)) = (&self.stage, &self.collect) else {
+            return None;
+        };
+        let mut failure = collected.failure()?;
+        // As its agent told it: in the summary, values of Secrets are masked.
+        if !finished.exception.is_empty() {
+            failure.exception = finished.exception.as_str();
+        }
+        Some(failure)
+    }
+
     /// Whether it needs nothing more before its attempt can end.
     pub(super) const fn is_settled(&self) -> bool {
         match self.stage {
@@ -464,10 +517,6 @@ pub(super) fn has_result_left(finished: &Finished) -> bool {
 }
 
 pub(super) fn queue_key(entry: &Entry) -> QueueKey {
-    (
-        Reverse(entry.priority),
-        entry.created,
-        entry.name.clone(),
-        entry.uid.clone(),
-    )
+    let (priority, created, name) = queue_order(Some(entry.priority), entry.created, entry.name.clone());
+    (priority, created, name, entry.uid.clone())
 }

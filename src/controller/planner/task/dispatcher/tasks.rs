@@ -7,13 +7,14 @@ use skyward_api::{Task, TaskPhase};
 
 use super::{
     AGAIN, Dispatcher,
+    depending::Depends,
     progress::Known,
     state::{Attempt, Read, Run, RunStage, Stage, Stored, TaskState, Waiting, queue_key},
 };
 use crate::task::{
     message::Effect,
     model::{Entry, RunId, Uid},
-    status::{self, Counts},
+    status::Counts,
 };
 
 impl Dispatcher {
@@ -51,8 +52,10 @@ impl Dispatcher {
         } else {
             Stage::Waiting(Waiting::new(&entry, None, now))
         };
+        if entry.has_own_pool {
+            self.own_pool.tasks.insert(uid.clone());
+        }
         let state = TaskState {
-            entry,
             counts,
             stage,
             write: None,
@@ -61,6 +64,7 @@ impl Dispatcher {
             refused: 0,
             invalid: 0,
             aside: false,
+            barred: self.pool.as_deref().is_some_and(|pool| !pool.is_for(&entry)),
             left: false,
             // A Task that came while this process leads has no unknown attempts.
             stored: if self.synced {
@@ -68,13 +72,16 @@ impl Dispatcher {
             } else {
                 Stored::Unasked
             },
+            depends: Depends::of(&entry),
             progress: Known::default(),
+            entry,
         };
         if self.synced && state.queues() {
             self.newcomers.push_back(uid.clone());
         }
         self.enqueue(&state);
         self.tasks.insert(uid.clone(), state);
+        self.depend(&uid);
         if running {
             self.live(&uid);
             self.look_for_lost(now);
@@ -89,6 +96,7 @@ impl Dispatcher {
             let id = RunId::new(&entry.uid, number, rank as u32);
             let mut run = Run::new(*place, self.machine_name(*place), RunStage::Starting);
             run.sent = true;
+            run.price = self.price_of(*place);
             run.unasked = true;
             // Only the recorded machine can report the run.
             let told = self.unclaimed.remove(&(id.clone(), *place));
@@ -124,6 +132,9 @@ impl Dispatcher {
             self.queue.remove(&queue_key(&state.entry));
             let resumed = state.entry.suspend && !entry.suspend;
             let theirs = entry.phase() == TaskPhase::Running && entry.status.attempt > state.counts.attempt;
+            if let Some(depends) = &mut state.depends {
+                depends.take_in(&entry);
+            }
             if let Stage::Waiting(waiting) = &mut state.stage {
                 if resumed {
                     *waiting = Waiting::new(&entry, None, now);
@@ -131,6 +142,7 @@ impl Dispatcher {
                 if theirs && state.write.is_none() && !entry.status.placed.is_empty() {
                     // Another leader's placement, written before this one led: it counts.
                     state.counts = Counts::recorded(&entry);
+                    state.depends = None;
                     state.stage = Stage::Running(self.recorded_attempt(&entry, now));
                     state.written();
                 }
@@ -210,7 +222,11 @@ impl Dispatcher {
                 self.refresh(entry, now);
                 self.write_end(uid, now);
             }
-            Stage::Waiting(_) | Stage::Placing(_) | Stage::Running(_) => self.refresh(entry, now),
+            Stage::Waiting(_) => {
+                self.refresh(entry, now);
+                self.make_pool(uid, &object, now);
+            }
+            Stage::Placing(_) | Stage::Running(_) => self.refresh(entry, now),
         }
         self.steer(uid, now);
         for run in self.runs_of(uid) {
@@ -232,7 +248,7 @@ impl Dispatcher {
             self.end_is_recorded(uid, now);
         } else {
             // Edited by hand, or by another leader: its runs belong to no Task any more.
-            let ended_at = status::recorded_end(&entry.status);
+            let ended_at = entry.status.recorded_end();
             self.expire(uid, &entry.name, entry.ttl, ended_at.unwrap_or(now));
             self.remove_task(uid, now);
         }
@@ -261,6 +277,7 @@ impl Dispatcher {
             return;
         };
         self.queue.remove(&queue_key(&task.entry));
+        self.own_pool.forget(uid);
         if !task.left {
             self.departed.insert(uid.clone());
         }

@@ -15,8 +15,10 @@ use skyward_core::session::AgentError;
 
 use super::*;
 use crate::task::{
+    dependencies::Found,
     message::{
-        CollectError, Collected, FetchKey, FetchOrder, Remembered, StartError, StartOrder, WriteError,
+        CollectError, Collected, FetchKey, FetchOrder, PoolError, Remembered, StartError, StartOrder,
+        WriteError,
     },
     model::Entry,
     references::Resolved,
@@ -25,12 +27,18 @@ use crate::task::{
 
 mod agents;
 mod chaos;
+mod costs;
+mod demand;
+mod depending;
 mod faults;
 mod git;
 mod holds;
+mod order;
+mod own_pool;
 mod processes;
 mod progress;
 mod restored;
+mod retries;
 mod stories;
 mod told;
 mod waits;

@@ -31,6 +31,9 @@ impl Dispatcher {
             return;
         };
         task.progress.add_to(&mut status, &task.entry.status);
+        if let Some(depends) = &task.depends {
+            status.dependencies.clone_from(&depends.records);
+        }
         self.writes += 1;
         task.write = Some(self.writes);
         task.write_at = None;
@@ -188,7 +191,7 @@ impl Dispatcher {
             EventSpec::warning(events::reason::TASK_FAILED, "Fail", note)
         };
         let name = task.entry.name.clone();
-        let (ttl, ended_at) = (task.entry.ttl, status::recorded_end(status));
+        let (ttl, ended_at) = (task.entry.ttl, status.recorded_end());
         self.expire(uid, &name, ttl, ended_at.unwrap_or(now));
         self.publish_merged(uid, event);
         self.remove_task(uid, now);

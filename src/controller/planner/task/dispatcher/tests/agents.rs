@@ -108,6 +108,41 @@ impl World {
                 };
                 self.answers.push_back(Event::Reread(uid, result));
             }
+            Effect::ReadDependency(name) => {
+                self.dependency_reads += 1;
+                let result = if before || after {
+                    Err("test".to_owned())
+                } else {
+                    let mut tasks = self.objects.values();
+                    let found = tasks.find(|task| task.metadata.name.as_deref() == Some(&*name));
+                    Ok(found.and_then(Found::of))
+                };
+                self.answers.push_back(Event::Dependency(name, result));
+            }
+            Effect::MakePool(pool) => {
+                let result = if before {
+                    Err(PoolError::Unknown("test".to_owned()))
+                } else {
+                    self.make_pool(&pool)
+                };
+                let result = if after {
+                    Err(PoolError::Unknown("test".to_owned()))
+                } else {
+                    result
+                };
+                self.answers.push_back(Event::PoolMade(result));
+            }
+            Effect::DeletePool(uid) => {
+                if !before {
+                    self.delete_pool(&uid);
+                }
+                let result = if before || after {
+                    Err("test".to_owned())
+                } else {
+                    Ok(())
+                };
+                self.answers.push_back(Event::PoolDeleted(result));
+            }
             Effect::ListMachines => {
                 let result = if before {
                     Err("test".to_owned())
@@ -397,6 +432,7 @@ fn collected(finished: &Finished) -> Collected {
         Ending::Exited => reason::NON_ZERO_EXIT,
         Ending::StartFailed => reason::START_FAILED,
         Ending::OutOfMemory => reason::OUT_OF_MEMORY,
+        Ending::FunctionRaised => reason::FUNCTION_RAISED,
         _ => reason::STOPPED,
     };
     Collected {
@@ -405,6 +441,7 @@ fn collected(finished: &Finished) -> Collected {
             reason: reason.to_owned(),
             exit_code: Some(finished.exit_code),
             message: finished.message.clone(),
+            exception: finished.exception.clone(),
             ..RunResult::default()
         },
     }
