@@ -95,7 +95,7 @@ pub struct ProviderSpec {
     #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
     /// Longest wait for one answer of the cloud, from `1s` to `5m`; at AWS its retries are included.
-    /// Default `30s`. Not for `container`, which asks the API server alone.
+    /// Default `30s`, at TensorDock `120s`. Not for `container`, which asks the API server alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::between("requestTimeout", "1s", "5m"))]
     pub request_timeout: Option<Duration>,

@@ -181,7 +181,7 @@ pub struct Capabilities {
     pub fuse: bool,
     /// What tells of a spot machine that will be taken back.
     pub reclaim_notice: ReclaimNotice,
-    /// How long before that; zero where nothing tells of it before.
+    /// How long before that; zero where nothing tells of it before, or where that is not published.
     pub reclaim_ahead: Duration,
     /// What a machine costs that stands halted.
     pub halted: Halted,

@@ -18,11 +18,8 @@ use skyward_provider_kit::{Cloud, Connected};
 use crate::{
     container, digitalocean, hyperstack,
     instrumented::{CallSink, Instrumented},
-    lambda, runpod, scaleway, vastai, verda, vultr,
+    jarvislabs, lambda, massedcompute, novita, runpod, scaleway, tensordock, vastai, verda, vultr,
 };
-
-/// Default of `requestTimeout` of every kind.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The parts that every kind of provider may need besides its Provider object.
 #[derive(Clone)]
@@ -44,9 +41,13 @@ const CLOUDS: &[Cloud] = &[
     skyward_provider_aws::AWS,
     Cloud::of::<digitalocean::DigitalOcean>(),
     Cloud::of::<hyperstack::Hyperstack>(),
+    Cloud::of::<jarvislabs::JarvisLabs>(),
     Cloud::of::<lambda::Lambda>(),
+    Cloud::of::<massedcompute::MassedCompute>(),
+    Cloud::of::<novita::Novita>(),
     Cloud::of::<runpod::RunPod>(),
     Cloud::of::<scaleway::Scaleway>(),
+    Cloud::of::<tensordock::TensorDock>(),
     Cloud::of::<vastai::VastAi>(),
     Cloud::of::<verda::Verda>(),
     Cloud::of::<vultr::Vultr>(),
@@ -121,7 +122,7 @@ pub fn factory(
             (cloud.connect)(Account {
                 provider: object.metadata.name.clone().unwrap_or_default(),
                 settings,
-                request_timeout: request_timeout(&object.spec),
+                request_timeout: request_timeout(&object.spec, cloud.request_timeout),
                 credentials: credentials.clone(),
                 endpoints: endpoints.clone(),
                 fence: fence.clone(),
@@ -132,9 +133,8 @@ pub fn factory(
 }
 
 /// Longest wait for one answer, bounded also for an object from before a stricter rule.
-fn request_timeout(spec: &ProviderSpec) -> Duration {
-    Lasting::or(spec.request_timeout.as_ref(), REQUEST_TIMEOUT)
-        .clamp(Duration::from_secs(1), Duration::from_mins(5))
+fn request_timeout(spec: &ProviderSpec, default: Duration) -> Duration {
+    Lasting::or(spec.request_timeout.as_ref(), default).clamp(Duration::from_secs(1), Duration::from_mins(5))
 }
 
 fn unknown(spec: &ProviderSpec) -> ProviderError {
@@ -161,16 +161,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_of_the_provider_and_of_no_kind() {
-        for (said, expected) in [
-            (None, Duration::from_secs(30)),
-            (Some("44s"), Duration::from_secs(44)),
-            (Some("1ms"), Duration::from_secs(1)),
-            (Some("1h"), Duration::from_mins(5)),
+    fn waits_are_of_the_provider_and_a_kind_has_their_defaults_alone() {
+        for (kind, said, expected) in [
+            ("verda", None, Duration::from_secs(30)),
+            ("tensordock", None, Duration::from_mins(2)),
+            ("verda", Some("44s"), Duration::from_secs(44)),
+            ("tensordock", Some("44s"), Duration::from_secs(44)),
+            ("verda", Some("1ms"), Duration::from_secs(1)),
+            ("verda", Some("1h"), Duration::from_mins(5)),
         ] {
-            let spec = json!({ "verda": {}, "allowedNamespaces": {}, "requestTimeout": said });
+            let spec = json!({ kind: {}, "allowedNamespaces": {}, "requestTimeout": said });
             let spec: ProviderSpec = serde_json::from_value(spec).unwrap();
-            assert_eq!(request_timeout(&spec), expected, "{said:?}");
+            let default = cloud(kind).unwrap().request_timeout;
+            assert_eq!(request_timeout(&spec, default), expected, "{kind} {said:?}");
         }
         for kind in account_kinds() {
             for wait in ["requestTimeout", "instanceTimeout"] {

@@ -10,11 +10,15 @@ pub mod backend;
 pub mod core;
 pub mod digitalocean;
 pub mod hyperstack;
+pub mod jarvislabs;
 pub mod lambda;
+pub mod massedcompute;
+pub mod novita;
 #[cfg(test)]
 mod published;
 pub mod runpod;
 pub mod scaleway;
+pub mod tensordock;
 pub mod vastai;
 pub mod verda;
 pub mod vultr;
@@ -45,6 +49,10 @@ pub const CLOUDS: &[&str] = &[
     "digitalocean",
     "scaleway",
     "hyperstack",
+    "tensordock",
+    "jarvislabs",
+    "novita",
+    "massedcompute",
 ];
 
 /// A cloud by its name.
@@ -60,6 +68,10 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "digitalocean" => Some(Box::new(Rest::new(digitalocean::DigitalOcean::default()))),
         "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway::default()))),
         "hyperstack" => Some(Box::new(Rest::new(hyperstack::Hyperstack::default()))),
+        "tensordock" => Some(Box::new(Rest::new(tensordock::TensorDock::default()))),
+        "jarvislabs" => Some(Box::new(Rest::new(jarvislabs::JarvisLabs::default()))),
+        "novita" => Some(Box::new(Rest::new(novita::Novita::default()))),
+        "massedcompute" => Some(Box::new(Rest::new(massedcompute::MassedCompute::default()))),
         _ => None,
     }
 }

@@ -13,8 +13,11 @@ use serde_json::{Value, json};
 use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
 use skyward_core::{
     Account, Credentials, Deletion, Endpoints, ErrorKind, Fence, MachineRef, Mark, Market, Offer, Order,
-    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, Usd, boot::countdown,
-    error::ErrorClass, offer::Availability, order::PoolShape,
+    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, Usd,
+    boot::countdown,
+    error::ErrorClass,
+    offer::Availability,
+    order::{PoolShape, machine_name},
 };
 use skyward_providers::registry;
 use tokio::{
@@ -88,6 +91,21 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: markets("vms.create", "vms.create"),
             delete: "vms.delete",
         }),
+        "jarvislabs" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("JL_API_KEY", key)],
+            // Else it is asked for by a call that the description leaves out.
+            settings: json!({ "currency": "USD" }),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.destroy",
+        }),
+        "novita" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("NOVITA_API_KEY", key)],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
+        }),
         "scaleway" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("SCW_SECRET_KEY", key)],
@@ -96,11 +114,25 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "servers.create")]),
             delete: "servers.terminate",
         }),
+        "tensordock" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("TENSORDOCK_API_TOKEN", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
+            delete: "instances.delete",
+        }),
         "vultr" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VULTR_API_KEY", key)],
             settings: json!({}),
             create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
+            delete: "instances.delete",
+        }),
+        "massedcompute" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("MASSED_API_KEY", key)],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
             delete: "instances.delete",
         }),
         "runpod" => Some(Subject {
@@ -405,7 +437,7 @@ fn connect_behind(
     (cloud.connect)(Account {
         provider: kind.to_owned(),
         settings,
-        request_timeout: registry::REQUEST_TIMEOUT,
+        request_timeout: cloud.request_timeout,
         credentials: Credentials::new(secrets),
         endpoints: Endpoints::new(addresses),
         fence: fence.clone(),
@@ -435,15 +467,29 @@ pub fn price(offer: &Offer, market: Market) -> Option<Usd> {
 
 /// The mark of a machine.
 pub fn mark(slot: u32) -> Mark {
+    let pool_uid = "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22";
     Mark {
         cluster: CLUSTER.to_owned(),
         namespace: "research".to_owned(),
         pool: "train".to_owned(),
-        pool_uid: "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22".to_owned(),
-        machine: format!("train-5b9d2c54-{slot}-1"),
+        pool_uid: pool_uid.to_owned(),
+        machine: machine_name("train", pool_uid, slot, 1),
         machine_uid: format!("c3a1f3a0-7b1d-4f38-8f6a-{slot:012}"),
         slot,
         attempt: 1,
+    }
+}
+
+/// A mark as the machines of a cloud show it: where a name is all that they have, it has no room for other names.
+pub fn shown(kind: &str, mark: &Mark) -> Mark {
+    if kind != "tensordock" {
+        return mark.clone();
+    }
+    Mark {
+        namespace: String::new(),
+        pool: String::new(),
+        machine: String::new(),
+        ..mark.clone()
     }
 }
 

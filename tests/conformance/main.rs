@@ -12,21 +12,27 @@ mod digitalocean;
 mod fence;
 mod foreign;
 mod hyperstack;
+mod jarvislabs;
 mod ledger;
 mod marks;
+mod massedcompute;
+mod novita;
 mod overlay;
 mod pages;
 mod prices;
 mod prism;
 mod scaleway;
 mod table;
+mod tensordock;
 mod tokens;
 mod vultr;
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use skyward_cloudsim::{Fault, Rule, When};
-use skyward_conformance::{Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope, subject};
+use skyward_conformance::{
+    Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope, shown, subject,
+};
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Market, ProviderPhase, error::ErrorClass, machine::FailureKind,
 };
@@ -147,7 +153,7 @@ fn p1_to_p7_a_machine_is_ordered_once_found_by_its_mark_and_gone_when_the_cloud_
             // P4, P5.
             let listed = bench.list_with(&first.id).await;
             assert_eq!(listed.len(), 1, "{kind}");
-            assert_eq!(listed[0].mark, order.mark, "{kind}");
+            assert_eq!(listed[0].mark, shown(kind, &order.mark), "{kind}");
             assert_eq!(listed[0].id, first.id, "{kind}");
             let (running, refused) = bench.bring_up(&order).await;
             assert_eq!(

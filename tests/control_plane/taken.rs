@@ -106,6 +106,10 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
         "Provider",
         "{verda: {disk: 1Ti}, requestTimeout: 5m, allowedNamespaces: {}}",
     ),
+    (
+        "Provider",
+        "{massedcompute: {imageId: 84}, overridable: [imageId], allowedNamespaces: {}}",
+    ),
     ("Provider", "{vastai: {disk: 32G}, allowedNamespaces: {}}"),
     ("Machine", MACHINE),
     (

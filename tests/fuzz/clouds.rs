@@ -15,7 +15,7 @@ use skyward_core::{ErrorKind, Market, Offer, ProviderError, ProviderMachine, Usd
 use skyward_planner::provider::catalogue::{self, catalogue};
 use skyward_provider_kit::{
     http::{Answer, Effect},
-    lookup::Listed,
+    lookup::{Listed, for_now},
 };
 use skyward_providers::{digitalocean, hyperstack, lambda, runpod, scaleway, vastai, verda, vultr};
 
@@ -38,9 +38,10 @@ macro_rules! fixture {
         .expect("a fixture is JSON")
     };
 }
+pub(crate) use fixture;
 
 /// The bodies of recorded failures.
-fn bodies(recorded: Value) -> Vec<Value> {
+pub(crate) fn bodies(recorded: Value) -> Vec<Value> {
     let Value::Array(all) = recorded else {
         return Vec::new();
     };
@@ -50,14 +51,14 @@ fn bodies(recorded: Value) -> Vec<Value> {
 }
 
 /// An answer of a cloud and the document in its body.
-struct Heard {
-    answer: Answer,
-    body: Value,
+pub(crate) struct Heard {
+    pub(crate) answer: Answer,
+    pub(crate) body: Value,
 }
 
 impl Heard {
     /// The answer that an input stands for: how it came, then the changes of a known document.
-    fn of(data: &[u8], cloud: &'static str, known: &[Value]) -> Self {
+    pub(crate) fn of(data: &[u8], cloud: &'static str, known: &[Value]) -> Self {
         let mut input = Input(data);
         // An input that is JSON itself came with HTTP 200.
         let (status, effect, body) = if matches!(data.first(), Some(b'{' | b'[')) {
@@ -74,7 +75,7 @@ impl Heard {
     }
 
     /// What stands at this place of the body, as that type.
-    fn at<T: DeserializeOwned>(&self, pointer: &str) -> Option<T> {
+    pub(crate) fn at<T: DeserializeOwned>(&self, pointer: &str) -> Option<T> {
         let read = if pointer.is_empty() {
             self.answer.json()
         } else {
@@ -90,14 +91,14 @@ impl Heard {
     }
 
     /// The entries of a list there: one that cannot be read does not hide the others from us.
-    fn each<T: DeserializeOwned>(&self, pointer: &str) -> Vec<T> {
+    pub(crate) fn each<T: DeserializeOwned>(&self, pointer: &str) -> Vec<T> {
         let found = self.body.pointer(pointer).and_then(Value::as_array);
         let read = |entry: &Value| serde_json::from_value(entry.clone()).ok();
         found.into_iter().flatten().filter_map(read).collect()
     }
 
     /// Everything that a client does with any answer.
-    fn judged(&self, error: fn(&Answer) -> ProviderError, ids: &[&'static str]) {
+    pub(crate) fn judged(&self, error: fn(&Answer) -> ProviderError, ids: &[&'static str]) {
         failed(&error(&self.answer));
         for pointer in ids {
             match self.answer.id(pointer) {
@@ -108,13 +109,13 @@ impl Heard {
     }
 }
 
-fn failed(error: &ProviderError) {
+pub(crate) fn failed(error: &ProviderError) {
     let words = error.to_string();
     assert!(words.len() <= WORDS, "{} bytes of words", words.len());
 }
 
 /// Machines are told apart by their ids, and none is believed to be ours without a mark.
-fn machine<M: Listed>(listed: &M, seen: Option<&ProviderMachine>) {
+pub(crate) fn machine<M: Listed>(listed: &M, seen: Option<&ProviderMachine>) {
     let _ = (listed.id(), listed.gone());
     assert_eq!(listed.mark().is_some(), seen.is_some());
     if let Some(seen) = seen {
@@ -181,7 +182,7 @@ fn now() -> Timestamp {
 }
 
 /// The seeds of known documents: each as it is, as a success and as a failure.
-fn seeds(known: &[Value]) -> Vec<Vec<u8>> {
+pub(crate) fn seeds(known: &[Value]) -> Vec<Vec<u8>> {
     let number = u8::try_from(known.len()).unwrap_or(u8::MAX);
     (0..number)
         .flat_map(|at| [vec![0, 0, at], vec![4, 1, at]])
@@ -352,7 +353,7 @@ pub(crate) fn hyperstack_seeds() -> Vec<Vec<u8>> {
 pub(crate) fn hyperstack(data: &[u8]) {
     use hyperstack::{
         config::Settings,
-        errors::{for_now, is_busy, provider_error},
+        errors::{is_busy, provider_error},
         map,
         offers::{self, Catalogue},
         wire::{Flavor, Group, Image, Machine, Price},

@@ -16,6 +16,7 @@ mod input;
 mod logs;
 mod machine;
 mod plans;
+mod small;
 mod tasks;
 
 /// One way for bytes into the operator or the agent.
@@ -77,9 +78,24 @@ pub const TARGETS: &[Target] = &[
         seeds: clouds::hyperstack_seeds,
     },
     Target {
+        name: "jarvislabs",
+        run: small::jarvislabs,
+        seeds: small::jarvislabs_seeds,
+    },
+    Target {
         name: "lambda",
         run: clouds::lambda,
         seeds: clouds::lambda_seeds,
+    },
+    Target {
+        name: "massedcompute",
+        run: small::massedcompute,
+        seeds: small::massedcompute_seeds,
+    },
+    Target {
+        name: "novita",
+        run: small::novita,
+        seeds: small::novita_seeds,
     },
     Target {
         name: "runpod",
@@ -90,6 +106,11 @@ pub const TARGETS: &[Target] = &[
         name: "scaleway",
         run: clouds::scaleway,
         seeds: clouds::scaleway_seeds,
+    },
+    Target {
+        name: "tensordock",
+        run: small::tensordock,
+        seeds: small::tensordock_seeds,
     },
     Target {
         name: "vastai",

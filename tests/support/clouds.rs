@@ -120,7 +120,11 @@ impl Clouds {
                 ],
             ),
             "hyperstack" => (key(), vec![("HYPERSTACK_API_KEY", secret.clone())]),
+            "tensordock" => (key(), vec![("TENSORDOCK_API_TOKEN", secret.clone())]),
+            "jarvislabs" => (key(), vec![("JL_API_KEY", secret.clone())]),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
+            "massedcompute" => (key(), vec![("MASSED_API_KEY", secret.clone())]),
+            "novita" => (key(), vec![("NOVITA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),
             "vastai" => (key(), vec![("VAST_API_KEY", secret.clone())]),
@@ -150,6 +154,8 @@ impl Clouds {
 fn endpoints(cloud: &'static str) -> Vec<&'static str> {
     match cloud {
         "aws" => vec!["aws-ec2", "aws-ssm", "aws-sts", "aws-pricing"],
+        // One of each region.
+        "jarvislabs" => vec!["jarvislabs", "jarvislabs-in1", "jarvislabs-eu1"],
         other => vec![other],
     }
 }

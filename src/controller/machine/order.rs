@@ -246,6 +246,7 @@ mod tests {
         Endpoint {
             dial: Dial::Address("10.0.0.7:2222".parse().unwrap()),
             user: "root".into(),
+            password: None,
         }
     }
 

@@ -139,7 +139,7 @@ async fn sample_story(cloud: &'static str) -> Result {
         (hourly, unseen, made.sum::<i64>())
     });
     let step = match cloud {
-        "hyperstack" | "lambda" | "scaleway" | "vastai" => 60,
+        "hyperstack" | "jarvislabs" | "lambda" | "massedcompute" | "scaleway" | "vastai" => 60,
         "vultr" => 3600,
         _ => 0,
     };
@@ -206,6 +206,26 @@ async fn the_sample_of_hyperstack_runs_and_leaves_nothing() -> Result {
 }
 
 #[tokio::test]
+async fn the_sample_of_tensordock_runs_and_leaves_nothing() -> Result {
+    sample_story("tensordock").await
+}
+
+#[tokio::test]
+async fn the_sample_of_jarvislabs_runs_and_leaves_nothing() -> Result {
+    sample_story("jarvislabs").await
+}
+
+#[tokio::test]
+async fn the_sample_of_novita_runs_and_leaves_nothing() -> Result {
+    sample_story("novita").await
+}
+
+#[tokio::test]
+async fn the_sample_of_massedcompute_runs_and_leaves_nothing() -> Result {
+    sample_story("massedcompute").await
+}
+
+#[tokio::test]
 async fn the_sample_of_aws_runs_and_leaves_nothing() -> Result {
     if is_there("aws") {
         sample_story("aws").await
@@ -233,7 +253,7 @@ async fn reclaim_story(cloud: &'static str) -> Result {
     let first = story.space.ready_machines("p").await?.remove(0);
     let status = first.status.clone().unwrap_or_default();
     // AWS says on the machine itself that it will take it, two minutes before; its API says
-    // nothing until then. The others say nothing beforehand.
+    // nothing until then. Novita's API may say it beforehand. The others say nothing.
     let notice = SignedDuration::from_secs(if cloud == "aws" { 120 } else { 2 });
     let taken_at = story.customer.sim.world(|world| {
         ensure!(
@@ -317,6 +337,21 @@ async fn a_spot_machine_that_vastai_takes_back_is_replaced_and_its_run_runs_agai
 #[tokio::test]
 async fn a_spot_machine_that_hyperstack_takes_back_is_replaced_and_its_run_runs_again() -> Result {
     reclaim_story("hyperstack").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_jarvislabs_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("jarvislabs").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_novita_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("novita").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_massedcompute_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("massedcompute").await
 }
 
 #[tokio::test]

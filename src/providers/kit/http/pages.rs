@@ -50,7 +50,7 @@ pub enum Next {
     Number {
         /// Parameter of the query that carries it.
         query: &'static str,
-        /// Number of the first page.
+        /// Number of the first page. Where it is 0, a cloud that counts from 1 after all is understood.
         first: usize,
         /// What tells that a page is the last one.
         end: End,
@@ -171,7 +171,13 @@ impl Walk {
         };
         self.pages += 1;
         if !entries.is_empty() && entries == self.before {
-            return Err("gave the same page twice".to_owned());
+            // A cloud that counts from 1 gives its first page for 0, too.
+            return match self.list.next {
+                Next::Number { query, first: 0, .. } if self.pages == 2 => {
+                    Ok(Step::Page(vec![(query.into(), self.pages.to_string())]))
+                }
+                _ => Err("gave the same page twice".to_owned()),
+            };
         }
         if self.pages > MOST_PAGES || self.entries.len() + entries.len() > MOST_ENTRIES {
             return Err(format!("did not come to an end within {} pages", self.pages));
@@ -270,6 +276,14 @@ mod tests {
     const TOTAL: List = List::numbered("/things", "page", End::Total("/total"));
     const SHORTER: List = List::numbered("", "page", End::Shorter(2));
     const COUNTED: List = List::numbered("/things", "page", End::Counted("/count", 2));
+    const FROM_ZERO: List = List {
+        entries: "/things",
+        next: Next::Number {
+            query: "page",
+            first: 0,
+            end: End::Total("/total"),
+        },
+    };
 
     /// Walks over these pages: a text for each of them.
     fn walk(list: List, pages: &[Value]) -> (Vec<String>, Vec<Value>) {
@@ -292,6 +306,20 @@ mod tests {
 
     #[rstest]
     #[case::one_page(List::one("/data"), &[json!({ "data": [1, 2] })], &["done"])]
+    #[case::pages_from_zero(
+        FROM_ZERO,
+        &[json!({ "things": [1], "total": 2 }), json!({ "things": [2], "total": 2 })],
+        &["page=1", "done"]
+    )]
+    #[case::pages_from_one_asked_for_from_zero(
+        FROM_ZERO,
+        &[
+            json!({ "things": [1], "total": 2 }),
+            json!({ "things": [1], "total": 2 }),
+            json!({ "things": [2], "total": 2 }),
+        ],
+        &["page=1", "page=2", "done"]
+    )]
     #[case::cursors(
         CURSOR,
         &[json!({ "things": [1], "meta": { "next": "b" } }), json!({ "things": [2], "meta": { "next": "" } })],

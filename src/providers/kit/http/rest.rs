@@ -1,6 +1,8 @@
 //! Calls whose answers are JSON, or a failure in the cloud's own words: the base of every
 //! `client.rs` of a REST API. Its `errors.rs` says what a failure means.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
@@ -19,6 +21,8 @@ pub struct Rest {
     http: Http,
     error: fn(&Answer) -> ProviderError,
     refused: fn(&Answer) -> bool,
+    /// Addresses by their names.
+    addresses: Arc<BTreeMap<&'static str, String>>,
 }
 
 impl Rest {
@@ -28,6 +32,22 @@ impl Rest {
             http,
             error,
             refused: |answer| !answer.is_success(),
+            addresses: Arc::default(),
+        }
+    }
+
+    /// With the addresses of all APIs of the cloud, by their names.
+    #[must_use]
+    pub fn with(mut self, addresses: BTreeMap<&'static str, String>) -> Self {
+        self.addresses = Arc::new(addresses);
+        self
+    }
+
+    /// A call to the API whose address has this name.
+    pub fn to(&self, name: &str, call: Call) -> Call {
+        match self.addresses.get(name) {
+            Some(address) => call.at(address),
+            None => call,
         }
     }
 
@@ -50,6 +70,16 @@ impl Rest {
             Err((self.error)(&answer))
         } else {
             Ok(answer)
+        }
+    }
+
+    /// The body of a success by its status alone, where what says otherwise in it is no failure.
+    pub async fn flagged<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
+        let answer = self.any(call).await?;
+        if answer.is_success() {
+            answer.json()
+        } else {
+            Err((self.error)(&answer))
         }
     }
 

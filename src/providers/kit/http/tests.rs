@@ -387,6 +387,42 @@ async fn a_list_is_read_to_its_last_page_and_one_that_fails_in_the_middle_is_an_
     }
 }
 
+fn forbidden(answer: &Answer) -> ProviderError {
+    answer.error(ErrorKind::Permission, "no")
+}
+
+#[tokio::test]
+async fn a_call_goes_to_the_api_of_that_name_and_else_to_the_first_one() {
+    let own = Server::start(vec![say(200, "{}")]).await;
+    let other = Server::start(vec![say(200, "{}")]).await;
+    let addresses = [("other", other.address.clone())].into();
+    let rest = Rest::new(plain(&own.address), forbidden).with(addresses);
+    for name in ["other", "unknown"] {
+        let call = Call::get("look at it", "/things");
+        rest.done(rest.to(name, call)).await.unwrap();
+    }
+    for server in [&own, &other] {
+        let heard = server.heard();
+        assert!(
+            heard.len() == 1 && heard[0].starts_with("GET /things "),
+            "{heard:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_body_says_of_success_may_be_an_answer_and_its_status_is_not() {
+    let server = Server::start(vec![say(200, r#"{"success":false}"#), say(403, "{}")]).await;
+    let rest = Rest::new(plain(&server.address), forbidden);
+    let rest = rest.refused_when(|answer| answer.text().contains("false"));
+    let flag = async || {
+        let call = Call::get("read the flag", "/flag");
+        rest.flagged::<serde_json::Value>(call).await
+    };
+    assert_eq!(flag().await.unwrap(), json!({ "success": false }));
+    assert_eq!(flag().await.unwrap_err().kind, ErrorKind::Permission);
+}
+
 fn token(name: &str) -> Act {
     say(
         200,

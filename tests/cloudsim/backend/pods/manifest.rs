@@ -47,6 +47,7 @@ impl Settings {
     pub(super) fn port(machine: &str, boot: &Boot) -> u16 {
         match boot.ssh {
             SshWay::Direct => 22,
+            SshWay::At(port) => port,
             // Any number will do; the same machine keeps it.
             SshWay::Mapped => {
                 let sum = machine.bytes().fold(0_u32, |sum, byte| {
@@ -86,7 +87,7 @@ impl Settings {
         };
         let port = match boot.ssh {
             SshWay::Direct => String::new(),
-            SshWay::Mapped => Self::port(machine, boot).to_string(),
+            SshWay::Mapped | SshWay::At(_) => Self::port(machine, boot).to_string(),
         };
         let mut env: Vec<(String, String)> = vec![
             ("SIM_MODE".to_owned(), mode.to_owned()),
@@ -113,6 +114,9 @@ impl Settings {
         if let Some(intruder) = boot.intruder {
             env.push(("SIM_INTRUDER".to_owned(), intruder.word().to_owned()));
             env.push(("SIM_INTRUDER_PROGRAM".to_owned(), INTRUDER.to_owned()));
+        }
+        if let Some(password) = &boot.password {
+            env.push(("SIM_PASSWORD".to_owned(), password.clone()));
         }
         let metadata = self.base.as_ref().filter(|_| boot.metadata);
         if let Some(base) = metadata {
@@ -194,6 +198,19 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_the_customer_chose_leads_to_ssh_in_the_pod() {
+        let boot = Boot {
+            ssh: SshWay::At(20_007),
+            ..Boot::default()
+        };
+        assert_eq!(Settings::port("abc", &boot), 20_007);
+        let pod = settings().pod("abc", &boot).unwrap();
+        let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+        let port = env.iter().find(|entry| entry.name == "SIM_PORT").unwrap();
+        assert_eq!(port.value.as_deref(), Some("20007"));
+    }
+
+    #[test]
     fn user_data_that_no_pod_can_run_is_refused_with_the_reason() {
         let boot = Boot {
             start: Start::UserData("#include\nhttps://example.com\n".to_owned()),
@@ -246,6 +263,22 @@ mod tests {
             "{}",
             found[1]
         );
+    }
+
+    #[test]
+    fn a_password_comes_into_the_pod_only_where_the_cloud_makes_one() {
+        let given = |password: Option<&str>| {
+            let boot = Boot {
+                password: password.map(str::to_owned),
+                ..Boot::default()
+            };
+            let pod = settings().pod("m", &boot).unwrap();
+            let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+            let found = env.into_iter().find(|entry| entry.name == "SIM_PASSWORD");
+            found.and_then(|entry| entry.value)
+        };
+        assert_eq!(given(None), None);
+        assert_eq!(given(Some("of-the-cloud")).as_deref(), Some("of-the-cloud"));
     }
 
     #[test]

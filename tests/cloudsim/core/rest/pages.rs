@@ -112,7 +112,12 @@ pub fn by_number(
     size: PageSize,
     items: Vec<Value>,
 ) -> Result<Page, Refusal> {
-    let (page, size) = (number(visit, parameter, 1)?, size.of(visit)?);
+    numbered(visit, number(visit, parameter, 1)?, size, items)
+}
+
+/// The page with this number, the first one being 1, for clouds that count in another way.
+pub fn numbered(visit: &Visit<'_>, page: usize, size: PageSize, items: Vec<Value>) -> Result<Page, Refusal> {
+    let (page, size) = (page.max(1), size.of(visit)?);
     let (total, start) = (items.len(), (page - 1).saturating_mul(size));
     let neighbour = |there: bool, page: usize| if there { page.to_string() } else { String::new() };
     Ok(Page {
