@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 CLIENTS=(boto3==1.44.5 runpod==1.12.0 vastai==1.9.1 verda==1.25.0 vultr-python-client==1.0.2 pydo==0.44.0 scaleway==2.12.0
-  hyperstack==1.56.1a0)
+  hyperstack==1.56.1a0 google-cloud-compute==1.57.0)
 TO=$SKYWARD_CACHE/vendor-clients
 
 # One pip for all of them: an environment's own takes seconds to make.

@@ -10,6 +10,7 @@ pub mod container;
 pub mod digitalocean;
 #[cfg(test)]
 mod fixtures;
+pub mod gcp;
 pub mod hyperstack;
 pub mod instrumented;
 pub mod lambda;

@@ -16,7 +16,7 @@ pub use skyward_provider_kit::http::Rule;
 use skyward_provider_kit::{Cloud, Connected};
 
 use crate::{
-    container, digitalocean, hyperstack,
+    container, digitalocean, gcp, hyperstack,
     instrumented::{CallSink, Instrumented},
     lambda, runpod, scaleway, vastai, verda, vultr,
 };
@@ -43,6 +43,7 @@ const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
     skyward_provider_aws::AWS,
     Cloud::of::<digitalocean::DigitalOcean>(),
+    Cloud::of::<gcp::Gcp>(),
     Cloud::of::<hyperstack::Hyperstack>(),
     Cloud::of::<lambda::Lambda>(),
     Cloud::of::<runpod::RunPod>(),

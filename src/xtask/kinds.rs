@@ -146,12 +146,15 @@ fn halted(of: &Capabilities) -> String {
 }
 
 fn notice(of: &Capabilities) -> String {
-    let ahead = of.reclaim_ahead.as_secs() / 60;
+    let ahead = match of.reclaim_ahead.as_secs() {
+        seconds if seconds % 60 == 0 => format!("{} minutes", seconds / 60),
+        seconds => format!("{seconds} seconds"),
+    };
     match of.reclaim_notice {
         _ if !of.markets.contains(&Market::Spot) => "–".to_owned(),
         ReclaimNotice::None => "when it is gone".to_owned(),
-        ReclaimNotice::OnMachine(_) => format!("by the machine, {ahead} minutes before"),
-        ReclaimNotice::Reported => format!("by the API, {ahead} minutes before"),
+        ReclaimNotice::OnMachine(_) => format!("by the machine, {ahead} before"),
+        ReclaimNotice::Reported => format!("by the API, {ahead} before"),
     }
 }
 

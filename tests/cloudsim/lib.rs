@@ -9,12 +9,14 @@ pub mod aws;
 pub mod backend;
 pub mod core;
 pub mod digitalocean;
+pub mod gcp;
 pub mod hyperstack;
 pub mod lambda;
 #[cfg(test)]
 mod published;
 pub mod runpod;
 pub mod scaleway;
+pub mod service_account;
 pub mod vastai;
 pub mod verda;
 pub mod vultr;
@@ -45,6 +47,7 @@ pub const CLOUDS: &[&str] = &[
     "digitalocean",
     "scaleway",
     "hyperstack",
+    "gcp",
 ];
 
 /// A cloud by its name.
@@ -60,6 +63,7 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "digitalocean" => Some(Box::new(Rest::new(digitalocean::DigitalOcean::default()))),
         "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway::default()))),
         "hyperstack" => Some(Box::new(Rest::new(hyperstack::Hyperstack::default()))),
+        "gcp" => Some(Box::new(Rest::new(gcp::Gcp::default()))),
         _ => None,
     }
 }

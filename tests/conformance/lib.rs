@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
+use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator, service_account::key_file};
 use skyward_core::{
     Account, Credentials, Deletion, Endpoints, ErrorKind, Fence, MachineRef, Mark, Market, Offer, Order,
     PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, Usd, boot::countdown,
@@ -80,6 +80,16 @@ pub fn subject(kind: &str) -> Option<Subject> {
             settings: json!({}),
             create: BTreeMap::from([(Market::OnDemand, "droplets.create")]),
             delete: "droplets.delete",
+        }),
+        "gcp" => Some(Subject {
+            customer: Customer::with_pair(ACCOUNT, &format!("id-{CANARY}"), &format!("secret-{CANARY}")),
+            credentials: vec![(
+                "GOOGLE_APPLICATION_CREDENTIALS",
+                key_file(ACCOUNT, &format!("id-{CANARY}"), &format!("secret-{CANARY}")),
+            )],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
         }),
         "hyperstack" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),

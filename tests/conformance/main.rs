@@ -11,6 +11,7 @@ mod canary;
 mod digitalocean;
 mod fence;
 mod foreign;
+mod gcp;
 mod hyperstack;
 mod ledger;
 mod marks;
@@ -463,7 +464,7 @@ fn p9_wrong_credentials_are_told_as_such_and_shown_nowhere() {
             .subject
             .credentials
             .iter()
-            .map(|(name, value)| (*name, format!("{value}-wrong")))
+            .map(|(name, value)| (*name, value.replace(CANARY, &format!("{CANARY}-wrong"))))
             .collect();
         let provider = connect(
             kind,

@@ -46,6 +46,7 @@ fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
     for kind in [
         "aws",
         "digitalocean",
+        "gcp",
         "hyperstack",
         "lambda",
         "scaleway",

@@ -60,6 +60,8 @@ const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
 #[case("scaleway", "scaleway.derived.json", "", None)]
 #[case("digitalocean", "digitalocean.json", "", None)]
 #[case("hyperstack", "hyperstack.json", "/v1", None)]
+// The server that gives tokens is another one, with no description.
+#[case("gcp", "gcp-compute.json", "", Some("/token"))]
 #[case("vastai", "vastai.relaxed.yaml", "", None)]
 // GraphQL has no description: its one path goes past Prism.
 #[case("runpod", "runpod-rest-v2.json", "", Some("/graphql"))]

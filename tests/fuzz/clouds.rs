@@ -17,7 +17,7 @@ use skyward_provider_kit::{
     http::{Answer, Effect},
     lookup::Listed,
 };
-use skyward_providers::{digitalocean, hyperstack, lambda, runpod, scaleway, vastai, verda, vultr};
+use skyward_providers::{digitalocean, gcp, hyperstack, lambda, runpod, scaleway, vastai, verda, vultr};
 
 use crate::{document::document, input::Input};
 
@@ -333,6 +333,58 @@ pub(crate) fn scaleway(data: &[u8]) {
         assert!(price.is_none_or(|price| !price.is_zero()));
     }
     offered(&offers::offers(&kinds, &shortages, &settings));
+}
+
+fn gcp_known() -> Vec<Value> {
+    let mut known = vec![
+        fixture!("gcp", "instances.json"),
+        fixture!("gcp", "catalogue.json"),
+        json!({ "operation": { "name": "o", "status": "DONE", "targetId": "7", "httpErrorStatusCode": 503,
+            "error": { "errors": [{ "code": "ZONE_RESOURCE_POOL_EXHAUSTED", "message": "no" }] } } }),
+    ];
+    known.extend(bodies(fixture!("gcp", "errors.json")));
+    known
+}
+
+pub(crate) fn gcp_seeds() -> Vec<Vec<u8>> {
+    seeds(&gcp_known())
+}
+
+pub(crate) fn gcp(data: &[u8]) {
+    use gcp::{
+        config::Settings,
+        errors::{failure, is_busy, of_operation, provider_error},
+        kind::Kind,
+        map,
+        offers::{self, Catalogue, Sold},
+        wire::{Instance, Operation, Scope},
+    };
+
+    static KNOWN: LazyLock<Vec<Value>> = LazyLock::new(gcp_known);
+    let heard = Heard::of(data, "Google Cloud", &KNOWN);
+    heard.judged(provider_error, &["/name", "/targetId"]);
+    let refused = provider_error(&heard.answer);
+    assert!(!is_busy(&refused) || refused.kind == ErrorKind::Transient);
+    let zones: BTreeMap<String, Scope<Instance>> = heard.at("/list/items").unwrap_or_default();
+    for listed in map::listed(zones.into_iter().collect()).unwrap_or_default() {
+        for is_ended in [false, true] {
+            machine(&listed, map::machine(&listed, is_ended).as_ref());
+        }
+        let _ = (listed.zone(), listed.market(), Kind::of(&listed).to_string());
+    }
+    if let Some(operation) = heard.at::<Operation>("/operation")
+        && let Some(error) = of_operation(&operation, "create the instance")
+    {
+        failed(&error);
+        assert!(failure(&error).message.len() <= WORDS);
+    }
+    let sold = Sold {
+        machines: heard.each("/machineTypes"),
+        accelerators: heard.each("/acceleratorTypes"),
+    };
+    let catalogue = Catalogue::from([("us-central1-a".to_owned(), sold)]);
+    let all = offers::offers(&catalogue, &Settings::default());
+    offered(&all);
 }
 
 fn hyperstack_known() -> Vec<Value> {

@@ -72,6 +72,11 @@ pub const TARGETS: &[Target] = &[
         seeds: clouds::digitalocean_seeds,
     },
     Target {
+        name: "gcp",
+        run: clouds::gcp,
+        seeds: clouds::gcp_seeds,
+    },
+    Target {
         name: "hyperstack",
         run: clouds::hyperstack,
         seeds: clouds::hyperstack_seeds,

@@ -119,6 +119,13 @@ impl Clouds {
                     ("SCW_DEFAULT_PROJECT_ID", account.to_owned()),
                 ],
             ),
+            "gcp" => (
+                pair(),
+                vec![(
+                    "GOOGLE_APPLICATION_CREDENTIALS",
+                    skyward_cloudsim::service_account::key_file(account, &id, &secret),
+                )],
+            ),
             "hyperstack" => (key(), vec![("HYPERSTACK_API_KEY", secret.clone())]),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
@@ -150,6 +157,7 @@ impl Clouds {
 fn endpoints(cloud: &'static str) -> Vec<&'static str> {
     match cloud {
         "aws" => vec!["aws-ec2", "aws-ssm", "aws-sts", "aws-pricing"],
+        "gcp" => vec!["gcp", "gcp-token", "gcp-metadata"],
         other => vec![other],
     }
 }

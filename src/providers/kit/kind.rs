@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 pub use skyward_api::crd::settings_schema;
 use skyward_core::{
-    Account, Capabilities, CredentialKey, Credentials, ErrorKind, Provider, ProviderError, Secret,
+    Account, Capabilities, CredentialKey, Credentials, Endpoints, ErrorKind, Provider, ProviderError, Secret,
 };
 
 use crate::{
@@ -45,7 +45,7 @@ impl Cloud {
         Self {
             name: K::CAPABILITIES.kind,
             credentials: K::CREDENTIALS,
-            endpoints: const { &[K::ENDPOINT] },
+            endpoints: K::ENDPOINTS,
             capabilities: K::CAPABILITIES,
             fixed: K::FIXED,
             limits: K::LIMITS,
@@ -64,6 +64,8 @@ pub trait Kind: Service + Sized {
     const CREDENTIALS: &'static [CredentialKey];
     /// Name of the address of its API, and the cloud's own.
     const ENDPOINT: (&'static str, &'static str);
+    /// The same of all its addresses, where its tokens come from others.
+    const ENDPOINTS: &'static [(&'static str, &'static str)] = &[Self::ENDPOINT];
     /// Settings that a Pool cannot override.
     const FIXED: &'static [&'static str];
     /// How often calls may go. None: the limits are not published, and only a 429 shows them.
@@ -77,6 +79,11 @@ pub trait Kind: Service + Sized {
     /// How calls authenticate.
     fn auth(credentials: &Credentials) -> Result<Auth, ProviderError> {
         Ok(Auth::Bearer(first::<Self>(credentials)?))
+    }
+
+    /// The same, where tokens come from other addresses than the API's own.
+    fn auth_at(credentials: &Credentials, _endpoints: &Endpoints) -> Result<Auth, ProviderError> {
+        Self::auth(credentials)
     }
 
     /// Settings with what the Secret has of them.
@@ -96,14 +103,21 @@ fn first<K: Kind>(credentials: &Credentials) -> Result<Secret, ProviderError> {
     credentials.token(K::CREDENTIALS.first().map_or("", |key| key.name))
 }
 
+/// Stands for the account's id where the cloud tells none. A cloud that needs no key of a Secret tells one.
+fn identity<K: Kind>(credentials: &Credentials) -> String {
+    let first = K::CREDENTIALS.first().and_then(|key| credentials.get(key.name));
+    let value = first.map_or("", |secret| secret.expose().trim());
+    format!("{}-{}", K::IDENTITY, digest(value, 16))
+}
+
 fn connect<K: Kind>(account: Account) -> Connected {
     let settings = settings_of(K::CAPABILITIES.kind, account.settings.clone())?;
     let settings = K::complete(settings, &account.credentials)?;
-    let identity = first::<K>(&account.credentials)?;
+    let identity = identity::<K>(&account.credentials);
     let http = Http::new(Setup {
         cloud: K::CLOUD,
         base: account.endpoints.or_own(K::ENDPOINT),
-        auth: K::auth(&account.credentials)?,
+        auth: K::auth_at(&account.credentials, &account.endpoints)?,
         limits: Limits::new(K::LIMITS.to_vec()),
         request_timeout: account.request_timeout,
         fence: account.fence,
@@ -111,7 +125,7 @@ fn connect<K: Kind>(account: Account) -> Connected {
     Ok(lookup::provider(
         K::new(Rest::new(http, K::ERROR), settings),
         account.settings,
-        format!("{}-{}", K::IDENTITY, digest(identity.expose(), 16)),
+        identity,
     ))
 }
 

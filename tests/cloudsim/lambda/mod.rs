@@ -227,7 +227,7 @@ impl RestApi for Lambda {
         as_described(request)
     }
 
-    fn refuse(&self, refusal: &Refusal, call: Option<&Call>) -> Option<Answer> {
+    fn refuse(&mut self, refusal: &Refusal, _request: &Request, call: Option<&Call>) -> Option<Answer> {
         // Only looking at instances knows a right that is missing.
         let rights = call.is_some_and(|call| matches!(call.name, "instances.list" | "instances.get"));
         (rights && *refusal == Refusal::Forbidden)

@@ -180,6 +180,11 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{gcp: {}, overridable: [prices], allowedNamespaces: {}}",
+        "overridable cannot name project, zone, regions, prices of gcp",
+    ),
+    (
+        "Provider",
         "{scaleway: {}, overridable: [zone], allowedNamespaces: {}}",
         "overridable cannot name projectId, zone, exchangeRate of scaleway",
     ),

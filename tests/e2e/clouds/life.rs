@@ -128,10 +128,10 @@ async fn sample_story(cloud: &'static str) -> Result {
         let end = billed.filter_map(|span| span.to).max();
         let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
         let hourly: Usd = ours.iter().map(|machine| Usd::from(machine.price)).sum();
-        // How long they were made: the ledger counts that, and Hyperstack does not bill it.
+        // How long they were made: the ledger counts that, and Hyperstack and Google do not bill it.
         let made = ours
             .iter()
-            .filter(|_| cloud == "hyperstack")
+            .filter(|_| matches!(cloud, "gcp" | "hyperstack"))
             .filter_map(|machine| {
                 let first = machine.tab.spans().first()?;
                 Some(first.from.duration_since(machine.created()).as_secs())
@@ -203,6 +203,11 @@ async fn the_sample_of_scaleway_runs_and_leaves_nothing() -> Result {
 #[tokio::test]
 async fn the_sample_of_hyperstack_runs_and_leaves_nothing() -> Result {
     sample_story("hyperstack").await
+}
+
+#[tokio::test]
+async fn the_sample_of_gcp_runs_and_leaves_nothing() -> Result {
+    sample_story("gcp").await
 }
 
 #[tokio::test]
@@ -317,6 +322,11 @@ async fn a_spot_machine_that_vastai_takes_back_is_replaced_and_its_run_runs_agai
 #[tokio::test]
 async fn a_spot_machine_that_hyperstack_takes_back_is_replaced_and_its_run_runs_again() -> Result {
     reclaim_story("hyperstack").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_gcp_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("gcp").await
 }
 
 #[tokio::test]

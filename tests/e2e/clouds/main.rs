@@ -50,6 +50,7 @@ fn names() -> Vec<&'static str> {
         "digitalocean",
         "scaleway",
         "hyperstack",
+        "gcp",
         "aws",
     ];
     all.into_iter()

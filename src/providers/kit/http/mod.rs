@@ -93,6 +93,7 @@ pub struct Call {
     /// The address of another API, where the path is not one of the account's.
     elsewhere: Option<String>,
     query: Vec<(Cow<'static, str>, String)>,
+    header: Option<(&'static str, &'static str)>,
     body: Option<Body>,
     effect: Effect,
     unauthorised: bool,
@@ -140,6 +141,7 @@ impl Call {
             path: pattern.to_owned(),
             elsewhere: None,
             query: Vec::new(),
+            header: None,
             body: None,
             effect,
             unauthorised: false,
@@ -174,6 +176,13 @@ impl Call {
     fn with_query(mut self, name: Cow<'static, str>, value: String) -> Self {
         self.query.retain(|(there, _)| *there != name);
         self.query.push((name, value));
+        self
+    }
+
+    /// A header with nothing secret in it.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.header = Some((name, value));
         self
     }
 
@@ -455,6 +464,9 @@ impl Http {
             Some(Body::Text(text)) => request.header(CONTENT_TYPE, "text/plain").body(text.clone()),
             None => request,
         };
+        if let Some((name, value)) = call.header {
+            request = request.header(name, value);
+        }
         if let Some(token) = token {
             request = request.header(token.name.clone(), token.value.clone());
         }

@@ -23,6 +23,8 @@ pub struct List {
     pub entries: &'static str,
     /// What leads to the next page.
     pub next: Next,
+    /// Whether a page without the list has no entries; else it is an error.
+    pub may_lack: bool,
 }
 
 /// What leads to the next page of a list.
@@ -70,10 +72,25 @@ pub enum End {
 }
 
 impl List {
+    const fn of(entries: &'static str, next: Next) -> Self {
+        let may_lack = false;
+        Self {
+            entries,
+            next,
+            may_lack,
+        }
+    }
+
+    /// For clouds that leave an empty list out.
+    #[must_use]
+    pub const fn or_none(mut self) -> Self {
+        self.may_lack = true;
+        self
+    }
+
     /// A list of one page, with its entries at this JSON pointer.
     pub const fn one(entries: &'static str) -> Self {
-        let next = Next::None;
-        Self { entries, next }
+        Self::of(entries, Next::None)
     }
 
     /// A list of pages with a cursor or token.
@@ -83,7 +100,7 @@ impl List {
             at,
             more: None,
         };
-        Self { entries, next }
+        Self::of(entries, next)
     }
 
     /// Adds a JSON pointer to `true` where more follows.
@@ -97,14 +114,12 @@ impl List {
 
     /// A list of pages with a link to the next one.
     pub const fn link(entries: &'static str, at: &'static str) -> Self {
-        let next = Next::Link { at };
-        Self { entries, next }
+        Self::of(entries, Next::Link { at })
     }
 
     /// A list of numbered pages, the first of them 1.
     pub const fn numbered(entries: &'static str, query: &'static str, end: End) -> Self {
-        let next = Next::Number { query, first: 1, end };
-        Self { entries, next }
+        Self::of(entries, Next::Number { query, first: 1, end })
     }
 }
 
@@ -167,6 +182,7 @@ impl Walk {
                 .into_iter()
                 .map(|(name, entry)| Value::Array(vec![name.into(), entry]))
                 .collect(),
+            None if self.list.may_lack && page.is_object() => Vec::new(),
             _ => return Err(format!("has no list at {:?}", self.list.entries)),
         };
         self.pages += 1;
@@ -292,6 +308,21 @@ mod tests {
 
     #[rstest]
     #[case::one_page(List::one("/data"), &[json!({ "data": [1, 2] })], &["done"])]
+    #[case::an_empty_list_that_is_left_out(
+        List::cursor("/items", "pageToken", "/nextPageToken").or_none(),
+        &[json!({ "nextPageToken": "b" }), json!({ "items": [1] })],
+        &["pageToken=b", "done"]
+    )]
+    #[case::a_list_that_may_be_left_out_of_an_object_alone(
+        List::one("/items").or_none(),
+        &[json!([])],
+        &["has no list at \"/items\""]
+    )]
+    #[case::a_list_that_is_something_else(
+        List::one("/items").or_none(),
+        &[json!({ "items": null })],
+        &["has no list at \"/items\""]
+    )]
     #[case::cursors(
         CURSOR,
         &[json!({ "things": [1], "meta": { "next": "b" } }), json!({ "things": [2], "meta": { "next": "" } })],

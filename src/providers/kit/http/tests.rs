@@ -324,6 +324,32 @@ async fn a_key_stands_in_the_header_that_the_cloud_wants() {
 }
 
 #[tokio::test]
+async fn a_metadata_server_is_asked_for_a_token_with_the_header_that_it_wants() {
+    let tokens = Server::start(vec![token("t1")]).await;
+    let api = Server::start(vec![say(200, "{}")]).await;
+    let auth = Auth::metadata(format!("{}/token", tokens.address), "Write a key");
+    let http = client(&api.address, auth, Limits::default());
+    http.send(read()).await.unwrap();
+    let asked = tokens.heard();
+    assert!(asked[0].starts_with("GET /token "), "{}", asked[0]);
+    let lower = asked[0].to_lowercase();
+    assert!(lower.contains("metadata-flavor: google\r\n"), "{lower}");
+    assert!(!lower.contains("authorization:"), "{lower}");
+    let heard = api.heard().pop().unwrap().to_lowercase();
+    assert!(heard.contains("authorization: bearer t1\r\n"), "{heard}");
+}
+
+#[tokio::test]
+async fn a_metadata_server_without_a_service_account_is_told_with_the_remedy() {
+    let tokens = Server::start(vec![say(404, "no such account")]).await;
+    let auth = Auth::metadata(format!("{}/token", tokens.address), "Write a key");
+    let http = client("http://127.0.0.1:9", auth, Limits::default());
+    let error = http.send(read()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Credentials);
+    assert!(error.message.contains("Write a key"), "{error}");
+}
+
+#[tokio::test]
 async fn a_service_account_gets_its_token_for_an_assertion_at_the_address_that_we_know() {
     let tokens = Server::start(vec![token("t1")]).await;
     let api = Server::start(vec![say(200, "{}")]).await;

@@ -141,6 +141,9 @@ impl Settings {
         } else {
             json!({})
         };
+        // Google's images know their metadata service by its name, too.
+        let aliases =
+            metadata.map(|_| json!([{"ip": "169.254.169.254", "hostnames": ["metadata.google.internal"]}]));
         let hostname: String = boot
             .hostname
             .to_lowercase()
@@ -153,7 +156,7 @@ impl Settings {
             "metadata": {"name": self.name(machine), "namespace": self.namespace, "labels": {LABEL: self.cloud}},
             "spec": {
                 "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-                "enableServiceLinks": false,
+                "enableServiceLinks": false, "hostAliases": aliases,
                 "hostname": if hostname.is_empty() { None } else { Some(hostname) },
                 "containers": [{
                     "name": "machine", "image": self.image, "imagePullPolicy": "IfNotPresent", "command": command, "env": env,

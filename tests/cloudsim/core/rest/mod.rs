@@ -23,7 +23,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-pub use self::pages::{Page, by_cursor, by_number};
+pub use self::pages::{Page, by_cursor, by_number, by_token};
 pub use self::refusals::{Problem, Refusals};
 pub use self::route::Route;
 pub use self::visit::{Rental, bad, body, has};
@@ -129,9 +129,10 @@ pub trait RestApi: Send + Sized + 'static {
         Cow::Borrowed(request)
     }
 
-    /// A refusal that differs by its call; `None` for what [`RestApi::REFUSALS`] says.
-    fn refuse(&self, refusal: &Refusal, call: Option<&Call>) -> Option<Answer> {
-        let _ = (refusal, call);
+    /// A refusal that differs by its call; `None` for what [`RestApi::REFUSALS`] says. A cloud that
+    /// accepts what fails later remembers here that it did.
+    fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Option<Answer> {
+        let _ = (refusal, request, call);
         None
     }
 
@@ -363,7 +364,7 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
-        if let Some(answer) = self.api.refuse(refusal, call) {
+        if let Some(answer) = self.api.refuse(refusal, request, call) {
             return answer;
         }
         let unsupported = Self::unsupported_path(request).filter(|_| *refusal == Refusal::UnknownCall);
