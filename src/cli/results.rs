@@ -121,7 +121,7 @@ async fn yielded(
         // Without -f this is the return value.
         Output::Table | Output::Raw if !options.follow => {
             return Err(anyhow!(
-                "--attempt is for values that a function yields: add -f, or -o jsonl for those that are there now"
+                "--attempt is for values that a function yields: add -f, or -o jsonl for the values that are there now"
             ));
         }
         Output::Raw => true,

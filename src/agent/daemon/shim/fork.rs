@@ -203,7 +203,7 @@ fn fork(
     let order = serde_json::to_vec(&prepared.order()).ok()?;
     let mut received = Vec::new();
     let pid = forked(&connection, &mut received)?;
-    // From here on whoever ends this run after us can find the fork, which has no mark in its environment.
+    // From here on the daemon, which ends this run where its shim cannot, finds the fork, which has no mark in its environment.
     Forked::of(pid.as_raw())?.leave(folder).ok()?;
     let mut pipes = Vec::new();
     let mut ends: Vec<OwnedFd> = Vec::new();

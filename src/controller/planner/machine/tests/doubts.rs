@@ -189,6 +189,28 @@ fn a_lost_machine_whose_provider_was_removed_is_given_up(
     );
 }
 
+/// What is read about a machine that nothing but its provider tells of.
+fn looked(machine: &Machine, facts: MachineFacts, answer: LookupOutcome) -> Looked<'_> {
+    Looked {
+        machine,
+        facts,
+        pool: None,
+        timeouts: Timeouts::default(),
+        current: true,
+        asked: None,
+        provider: None,
+        capabilities: None,
+        kind: None,
+        terms: None,
+        tells_changes: false,
+        answer,
+        asked_at: at(NOW),
+        session: None,
+        runs: None,
+        outcomes: Outcomes::default(),
+    }
+}
+
 /// Its list was read while it did not show the machine yet, and came after every list would have.
 #[test]
 fn an_answer_that_came_late_proves_what_was_there_when_it_was_asked_for() {
@@ -201,22 +223,9 @@ fn an_answer_that_came_late_proves_what_was_there_when_it_was_asked_for() {
     let machine = Machine::new("m", facts.spec.clone());
     let seen = |asked: i64, now: i64| {
         let looked = Looked {
-            machine: &machine,
-            facts: facts.clone(),
-            pool: None,
-            timeouts: Timeouts::default(),
-            current: true,
-            asked: None,
-            provider: None,
             capabilities: Some(&slow),
-            kind: None,
-            terms: None,
-            tells_changes: false,
-            answer: LookupOutcome::Absent,
             asked_at: at(asked),
-            session: None,
-            runs: Some(0),
-            outcomes: Outcomes::default(),
+            ..looked(&machine, facts.clone(), LookupOutcome::Absent)
         };
         looked
             .observed(&mut MachineMemory::default(), at(now))
@@ -241,25 +250,11 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
     };
     let seen = |accepted: &str| {
         let looked = Looked {
-            machine: &machine,
-            facts: facts.clone(),
-            pool: None,
-            timeouts: Timeouts::default(),
-            current: true,
-            asked: None,
-            provider: None,
-            capabilities: None,
-            kind: None,
-            terms: None,
-            tells_changes: false,
-            answer: LookupOutcome::There(earlier.clone()),
-            asked_at: at(NOW),
-            session: None,
-            runs: None,
             outcomes: Outcomes {
                 order: Some(Ok(accepted.to_owned())),
                 deletion: None,
             },
+            ..looked(&machine, facts.clone(), LookupOutcome::There(earlier.clone()))
         };
         looked.observed(&mut MachineMemory::default(), at(NOW)).provider
     };
