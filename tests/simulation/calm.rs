@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use skyward_api::{Machine, MachinePhase, Pool};
+use skyward_api::{
+    Machine, MachinePhase, Pool,
+    condition::{RESTORE_DETECTED, find},
+};
 use skyward_core::Usd;
 
 use crate::{
@@ -87,12 +90,28 @@ impl World {
 
     /// Machines of ours that are left at any account.
     pub(crate) fn orphans(&self) -> Vec<String> {
+        self.orphans_but(|_, _| false)
+    }
+
+    /// Machines of ours that are left at any account and about which no person is asked. A person is asked about a
+    /// machine without a trace: somebody took its finalizer away, and its Pool went while its Provider had the
+    /// credentials of another account.
+    pub(crate) fn untold_orphans(&self) -> Vec<String> {
+        self.orphans_but(|account, machine| {
+            let provider = account.split_once('-').map_or(account, |(provider, _)| provider);
+            let conditions = self.status_of(provider).conditions;
+            let told = find(&conditions, RESTORE_DETECTED).filter(|told| told.status != "False");
+            told.is_some_and(|told| told.message.contains(&machine.id))
+        })
+    }
+
+    fn orphans_but(&self, is_told: impl Fn(&str, &Rented) -> bool) -> Vec<String> {
         let truth = self.truth();
-        let all = truth.clouds.keys().cloned().collect();
-        let orphans = truth
-            .billed(&all)
-            .map(|machine| format!("{} is an orphan", machine.id));
-        orphans.collect()
+        let left = truth.clouds.iter().flat_map(|(account, cloud)| {
+            let ours = cloud.alive(now()).filter(|machine| machine.mark.cluster == CLUSTER);
+            ours.filter(|machine| !truth.torn.contains(&machine.mark.machine_uid) || !is_told(account, machine))
+        });
+        left.map(|machine| format!("{} is an orphan", machine.id)).collect()
     }
 
     /// Providers that were deleted and are still there.

@@ -26,11 +26,8 @@ use crate::{
     time::MINUTE,
 };
 
-/// Histories of an ordinary run. Of 10,000 that were told on 2026-11-26, with eight kinds of clouds and environments that change
-/// in place, two break a rule each time they are told, and both look like gaps of the rules: 455 (the Provider is held as after a
-/// restore, and its orphan stays longer than the rule waits) and 4420 (a machine that drains and is not reached keeps its runs
-/// for `orphanTimeout`, a day). Until these are mended fewer are told here.
-const HISTORIES: u64 = 300;
+/// Histories of an ordinary run.
+const HISTORIES: u64 = 10_000;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
 /// Seeds within which each planted fault is found.

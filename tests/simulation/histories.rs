@@ -123,10 +123,14 @@ fn undisturbed(play: &mut Play) {
             play.settle(0, 2 * HOUR, |world| world.remains(&world.accounts_in_use()));
             play.delete_all("tasks", TEAM);
         },
-        // Orphans at former accounts are found there, and what machines shared.
+        // Orphans at former accounts are found there, and what machines shared. A person decides about machines
+        // without a trace.
         |play| {
             play.other_accounts();
-            play.settle(0, 2 * ALL_SWEEPS, World::orphans);
+            play.settle(0, 2 * ALL_SWEEPS, World::untold_orphans);
+            if play.decide("End") {
+                play.settle(0, 2 * ALL_SWEEPS, World::orphans);
+            }
             play.settle(0, A_DAY, |world| world.left_at(&world.accounts_in_use()));
             play.other_accounts();
             play.settle(0, A_DAY, |world| world.left_at(&world.accounts_in_use()));

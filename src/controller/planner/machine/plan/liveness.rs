@@ -36,7 +36,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         return;
     }
     let status = &seen.machine.status;
-    if let Some(verdict) = broke_a_limit(seen) {
+    if let Some(verdict) = is_trusted_no_more(seen) {
         found.failure = Some(verdict);
         return;
     }
@@ -174,13 +174,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
             },
         ) => error.clone(),
         Some(Stage::EpochAhead) => EPOCH_REFUSED.to_owned(),
-        Some(Stage::Failed(failure)) => {
-            if failure.kind == FailureKind::HostKeyChanged {
-                found.failure = Some((reason::SSH_REFUSED, failure.message.clone()));
-                return;
-            }
-            failure.message.clone()
-        }
+        Some(Stage::Failed(failure)) => failure.message.clone(),
         Some(Stage::Dialing { last_error: None } | Stage::Bootstrapping { .. }) | None => {
             "it is being dialled".to_owned()
         }
@@ -212,10 +206,16 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
     }
 }
 
-/// A machine that breaks the protocol is given up, whatever runs on it.
-fn broke_a_limit(seen: &Observed) -> Option<(&'static str, String)> {
+/// A machine that breaks the protocol or shows another host key than before is given up, whatever
+/// runs on it.
+pub(super) fn is_trusted_no_more(seen: &Observed) -> Option<(&'static str, String)> {
     match seen.stage() {
-        Some(Stage::Failed(failure)) if failure.kind == FailureKind::ProtocolViolation => {
+        Some(Stage::Failed(failure))
+            if matches!(
+                failure.kind,
+                FailureKind::ProtocolViolation | FailureKind::HostKeyChanged
+            ) =>
+        {
             session_failed(failure)
         }
         _ => None,

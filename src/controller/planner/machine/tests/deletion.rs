@@ -63,6 +63,23 @@ fn a_machine_whose_runs_may_finish_does_not_drain_for_ever_when_nobody_hears_of_
     assert!(plan(&seen, at(NOW + orphan)).actions.contains(&Action::Delete));
 }
 
+#[rstest]
+#[case(session::FailureKind::HostKeyChanged)]
+#[case(session::FailureKind::ProtocolViolation)]
+fn runs_of_a_machine_that_is_trusted_no_more_are_not_waited_for(#[case] kind: session::FailureKind) {
+    let mut seen = deleting(up());
+    seen.machine.finish_runs = true;
+    seen.runs = Some(1);
+    seen.disconnected_since = Some(at(NOW));
+    assert!(!plan(&seen, at(NOW + 1)).actions.contains(&Action::Delete));
+    let failure = SessionFailure::new(kind, "it shows another host key than before".to_owned());
+    seen.session = Some(SessionState {
+        stage: Stage::Failed(failure),
+        ..SessionState::default()
+    });
+    assert!(plan(&seen, at(NOW + 1)).actions.contains(&Action::Delete));
+}
+
 #[test]
 fn a_pool_that_is_turned_off_pays_for_no_run_to_its_end() {
     let mut seen = deleting(up());
