@@ -295,7 +295,7 @@ units() {
   # Without uv the tests of what machines install print that they are skipped.
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # Where they run beside the tests on a cluster, these come first: they wait for answers.
-  stage unit "tools sshd" 40 "unit, property and doc tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
+  stage unit "tools sshd" 60 "unit, property and doc tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
     cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
