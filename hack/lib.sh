@@ -107,8 +107,13 @@ debian() {
   ((${#missing[@]})) || return 0
   command -v apt-get >/dev/null || die "these Debian packages are missing and there is no apt-get to install them: ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
-  quietly "apt-get update" apt-get update || return
-  quietly "install Debian packages ${missing[*]}" apt-get install -y --no-remove --no-install-recommends "${missing[@]}" || return
+  # Stages run side by side, and apt-get fails while another apt-get is at work. A daemon that a package starts
+  # must not inherit the lock.
+  (
+    flock 9 || exit
+    quietly "apt-get update" apt-get update 9>&- || exit
+    quietly "install Debian packages ${missing[*]}" apt-get install -y --no-remove --no-install-recommends "${missing[@]}" 9>&- || exit
+  ) 9>"$SKYWARD_CACHE/.packages.lock" || return
   # Debian starts its own containerd where systemd runs; we start ours.
   if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *" containerd "* ]]; then
     systemctl disable --now containerd >/dev/null 2>&1 || true
