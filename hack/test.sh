@@ -81,8 +81,8 @@ stage() {
   fi
 }
 
-# beside FUNCTION: run its stages while the others go on. Their output is
-# shown as a whole when they are joined; their results are passed on in a file.
+# beside FUNCTION: run its stages while the others go on. Their output is shown as a whole when
+# they are joined; their results, and the variables SKYWARD_… that they set, are passed on in a file.
 beside() {
   BESIDE_SAID=$(mktemp -d)
   (
@@ -94,6 +94,8 @@ beside() {
     {
       declare -p OUTCOME | sed 's/^declare -A OUTCOME=/FOUND=/'
       declare -p SUMMARY | sed 's/^declare -a SUMMARY=/TOLD=/'
+      local name
+      for name in "${!SKYWARD_@}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
     } >"$BESIDE_SAID/outcome"
   ) >"$BESIDE_SAID/output" 2>&1 </dev/null &
   BESIDE=$!
@@ -329,12 +331,14 @@ stories() {
       cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
   done
 }
-on_the_cluster() {
+before_the_cluster() {
   stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
   stage machine tools 5 "what make asks of this machine, and what it leaves alone" tests/demo/machine.sh
   absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart, without a cluster" chart_lint
   absent release tests/release "release" ||
     stage release cluster-tools 5 "release, packed twice from stubs" tests/release/run.sh
+}
+on_the_cluster() {
   a_cluster
   # First, while nobody took our custom resources away: the garbage collector goes on believing
   # in them for a while, and would take Pods whose owners cannot be there.
@@ -348,6 +352,12 @@ on_the_cluster() {
   absent e2e tests/e2e "end-to-end tests" || stories
   # The local cluster's API server writes down who asked for what.
   stage permissions "${STORIES[*]}" 0 "permissions: what the chart grants is what was used" permissions
+}
+
+# What is downloaded, and what needs neither cargo nor a cluster.
+preparations() {
+  tools_of_units
+  before_the_cluster
 }
 
 needs=()
@@ -366,7 +376,10 @@ case $WHAT in
     the_fuzzer
     stage fuzz fuzzer 0 "hostile bytes" hack/fuzz.sh
     ;;
-  e2e) on_the_cluster ;;
+  e2e)
+    before_the_cluster
+    on_the_cluster
+    ;;
   soak)
     if [ "${ONLY:-}" = simulation ]; then
       stage soak tools 0 "campaign" hack/soak.sh
@@ -384,8 +397,12 @@ case $WHAT in
     stage upgrade load 20 "end-to-end: upgrade" cargo test --locked --workspace --test upgrade
     ;;
   test)
+    # Downloads wait for others, and a compiler seldom has work for all processors.
+    say
+    say "  Tools and the tests without a cluster run beside the lints; what they say stands after these."
+    beside preparations
     lints
-    tools_of_units
+    join
     # All at once, since a cargo that compiles keeps others from starting what they have.
     stage tests tools 40 "build the tests" cargo test --locked --workspace --no-run
     the_fuzzer
