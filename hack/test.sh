@@ -310,10 +310,11 @@ units() {
 }
 the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||
-    stage fuzzer tools 20 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
+    stage fuzzer tools 30 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
 }
+programs() { stage build tools 40 "build operator, plugin and agent" hack/build.sh; }
 a_cluster() {
-  stage build tools 40 "build operator, plugin and agent" hack/build.sh
+  [ -n "${OUTCOME[build]:-}" ] || programs
   stage cluster cluster-tools 0 "cluster up" bring_cluster
   stage images "build cluster" 0 "images" build_images
 }
@@ -358,6 +359,11 @@ on_the_cluster() {
 preparations() {
   tools_of_units
   before_the_cluster
+}
+# The fuzzer comes first: no other cargo could compile meanwhile, and nothing on the cluster asks for cargo yet.
+fuzzer_and_units() {
+  the_fuzzer
+  units
 }
 
 needs=()
@@ -405,12 +411,12 @@ case $WHAT in
     join
     # All at once, since a cargo that compiles keeps others from starting what they have.
     stage tests tools 40 "build the tests" cargo test --locked --workspace --no-run
-    the_fuzzer
+    programs
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
       say
-      say "  Unit tests run beside what follows; what they say stands at the end."
-      beside units
+      say "  Fuzzer and unit tests run beside what follows; what they say stands at the end."
+      beside fuzzer_and_units
     fi
     on_the_cluster
     join
