@@ -4,18 +4,23 @@
 //! - [`life`]: the sample of each cloud, and a spot machine that is taken back in mid-run.
 //! - [`devices`]: accelerators that several Tasks of one machine divide.
 //! - [`host_keys`]: proved by machines, and refused where an attacker answers for a machine.
-//! - [`kills`]: the controller is killed between each kind of effect and its record.
+//! - [`alone::kills`]: the controller is killed between each kind of effect and its record.
+//! - [`alone::restored`]: a cluster that remembers less than its machines.
 //! - [`money`]: budgets, limits of a month, settings that may be overridden.
-//! - [`restored`]: a cluster that remembers less than its machines.
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
 
+/// Stories that take the controller away from all others. They begin first, by their name, and ask
+/// for the controller before anything else: if one came in the middle, the stories that had begun would
+/// have to end first, and the later stories would wait for it.
+mod alone {
+    mod kills;
+    mod restored;
+}
 mod devices;
 mod host_keys;
-mod kills;
 mod life;
 mod money;
-mod restored;
 mod trouble;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -35,7 +40,7 @@ use tokio::{
 
 /// The clouds of all stories of this program, with the operator sent to them.
 static CLOUDS: OnceCell<Clouds> = OnceCell::const_new();
-/// A story that kills the controller has it alone; all others share it.
+/// A story that kills or stops the controller has it alone meanwhile; all others share it.
 static CONTROLLER: RwLock<()> = RwLock::const_new(());
 
 /// The clouds that are tried: all clouds that have a simulator here. The simulator of AWS needs
@@ -85,7 +90,8 @@ async fn clouds(cluster: &Cluster) -> Result<&'static Clouds> {
 struct Story {
     space: Space,
     customer: Customer,
-    shared: Option<RwLockReadGuard<'static, ()>>,
+    /// Keeps the controller from being taken away, until the story ends.
+    _shared: Option<RwLockReadGuard<'static, ()>>,
 }
 
 /// One account at a cloud.
@@ -208,18 +214,30 @@ impl Customer {
 /// A story that shares the controller with others.
 async fn story(name: &str, cloud: &'static str) -> Result<Story> {
     let cluster = Cluster::connect().await?;
-    let clouds = clouds(&cluster).await?;
+    // The clouds come first: until they are there, the stories that need the controller alone have asked for it.
+    clouds(&cluster).await?;
     let shared = CONTROLLER.read().await;
-    let space = cluster.namespace(&format!("{name}-{cloud}")).await?;
-    let customer = Customer::new(clouds, cloud, &space.name);
-    Ok(Story {
-        space,
-        customer,
-        shared: Some(shared),
-    })
+    Story::begin(&cluster, name, cloud, Some(shared)).await
 }
 
 impl Story {
+    /// A story whose caller holds the controller, alone or shared.
+    async fn begin(
+        cluster: &Cluster,
+        name: &str,
+        cloud: &'static str,
+        shared: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Result<Self> {
+        let clouds = clouds(cluster).await?;
+        let space = cluster.namespace(&format!("{name}-{cloud}")).await?;
+        let customer = Customer::new(clouds, cloud, &space.name);
+        Ok(Self {
+            space,
+            customer,
+            _shared: shared,
+        })
+    }
+
     /// Deletes a Pool, and waits until nothing of it is left at the cloud.
     async fn return_pool(&self, name: &str) -> Result {
         self.space

@@ -203,9 +203,8 @@ fn held_back(customer: &Customer, call: &str) -> bool {
 
 #[tokio::test]
 async fn the_controller_killed_in_each_kind_of_effect_at_each_cloud_doubles_and_leaks_nothing() -> Result {
-    let cluster = Cluster::connect().await?;
-    clouds(&cluster).await?;
     let _alone = CONTROLLER.write().await;
+    let cluster = Cluster::connect().await?;
     let campaign = Campaign::start(&cluster).await?;
 
     campaign
