@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt as _, api::ListParams};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
 use serde_json::json;
 use skyward_api::{Machine, Task, TaskPhase};
 use skyward_testkit::{Cluster, OPERATOR_NAMESPACE, PATIENCE, Result, Space, controller_pid, impostor};
@@ -27,14 +30,22 @@ async fn restarts(cluster: &Cluster) -> Result<i32> {
     Ok(statuses.map(|status| status.restart_count).sum())
 }
 
-/// One Task after the other in each of the other Pools; none may take long.
+/// One Task after the other in each of the other Pools; none may take long. They are hundreds, so no `kubectl`
+/// is started for each.
 async fn work(space: &Space, until: Instant) -> Result<usize> {
+    let tasks: Api<Task> = space.api();
     let each = (0..OTHERS).map(async |pool| {
         let pool = format!("p{pool}");
         let mut done = 0;
         while Instant::now() < until {
             let name = format!("{pool}-{done}");
-            space.task(&name, &pool, json!({"command": ["true"]})).await?;
+            let task = json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": {"name": name},
+                "spec": {"pool": pool, "command": ["true"]},
+            });
+            tasks
+                .create(&PostParams::default(), &serde_json::from_value(task)?)
+                .await?;
             let ended = space.task_ended_within(&name, 20).await?;
             let status = ended.status.unwrap_or_default();
             assert_eq!(status.phase, Some(TaskPhase::Succeeded), "{name}: {status:#?}");
