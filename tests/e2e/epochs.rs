@@ -59,7 +59,7 @@ async fn work(space: &Space, until: Instant) -> Result<usize> {
 
 #[tokio::test]
 async fn an_agent_that_refuses_every_epoch_for_five_minutes_stops_nobody() -> Result {
-    let _turn = TURN.lock().await;
+    let turn = TURN.lock().await;
     let space = story("epochs").await?;
     space
         .pool("liar", 1, json!({"worker": {"user": "root", "concurrency": 2}}))
@@ -103,5 +103,6 @@ async fn an_agent_that_refuses_every_epoch_for_five_minutes_stops_nobody() -> Re
     space.kubectl(&["delete", "machine", &name]).await?.ok()?;
     let waits = space.task_ended_within("waits", PATIENCE).await?;
     assert_eq!(waits.status.unwrap_or_default().phase, Some(TaskPhase::Succeeded));
+    drop(turn);
     space.finish().await
 }

@@ -20,7 +20,8 @@ use skyward_testkit::{
 };
 use tokio::sync::Mutex;
 
-/// The operator is one: each story has it to itself.
+/// The operator is one: each story has it to itself, but for the end of its namespace, which Kubernetes deletes
+/// in steps of five seconds. It may take its time while the next story begins.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 const DEPLOYMENT: &str = "deployment/skyward-controller";
@@ -120,7 +121,7 @@ async fn open_gate(space: &Space, pod: &Pod) -> Result {
 
 #[tokio::test]
 async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_goes_on() -> Result {
-    let _turn = TURN.lock().await;
+    let turn = TURN.lock().await;
     let space = story("away").await?;
     // The shortest that is admitted.
     let provider = space
@@ -166,6 +167,7 @@ async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_go
     space.wait_gone::<Machine>(&machine.name_any(), PATIENCE).await?;
     let (other, _) = one_machine(&space, "idle").await?;
     assert_ne!(other.uid(), machine.uid(), "the stopped machine is replaced");
+    drop(turn);
     space.finish().await
 }
 
@@ -220,7 +222,7 @@ impl Drop for OtherAgent {
 
 #[tokio::test]
 async fn a_new_agent_comes_to_idle_machines_and_to_busy_ones_when_they_are_idle() -> Result {
-    let _turn = TURN.lock().await;
+    let turn = TURN.lock().await;
     let space = story("upgrade").await?;
     for pool in ["idle", "busy"] {
         space.pool(pool, 1, json!({})).await?;
@@ -278,12 +280,13 @@ async fn a_new_agent_comes_to_idle_machines_and_to_busy_ones_when_they_are_idle(
         old,
         "back to the agent before"
     );
+    drop(turn);
     space.finish().await
 }
 
 #[tokio::test]
 async fn of_two_controllers_one_leads_and_the_other_takes_over() -> Result {
-    let _turn = TURN.lock().await;
+    let turn = TURN.lock().await;
     let space = story("two").await?;
     space.pool("p", 1, json!({"worker": {"concurrency": 8}})).await?;
     space.pool_ready("p").await?;
@@ -348,12 +351,13 @@ async fn of_two_controllers_one_leads_and_the_other_takes_over() -> Result {
     assert_eq!(pool.status.unwrap_or_default().machines, 1);
     drop(restore);
     rolled_out(&space.cluster).await?;
+    drop(turn);
     space.finish().await
 }
 
 #[tokio::test]
 async fn a_namespace_that_is_not_served_says_so_and_the_served_one_works() -> Result {
-    let _turn = TURN.lock().await;
+    let turn = TURN.lock().await;
     let served = story("served").await?;
     let other = served.cluster.namespace("not-served").await?;
     let only = [format!("namespaces={{{}}}", served.name)];
@@ -365,8 +369,9 @@ async fn a_namespace_that_is_not_served_says_so_and_the_served_one_works() -> Re
     // Both go on by themselves.
     let done = other.task_ended("t").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-    other.finish().await?;
-    served.finish().await
+    drop(turn);
+    tokio::try_join!(other.finish(), served.finish())?;
+    Ok(())
 }
 
 /// The operator has rights in the first of these alone.
@@ -414,7 +419,7 @@ async fn log_of(space: &Space, task: &str) -> Result<String> {
 
 #[tokio::test]
 async fn a_namespace_that_prints_too_much_fills_its_own_part_of_the_store_and_nobody_elses() -> Result {
-    let _turn = TURN.lock().await;
+    let turn = TURN.lock().await;
     let loud = story("loud").await?;
     let quiet = loud.cluster.namespace("quiet").await?;
     let cluster = loud.cluster.clone();
@@ -479,6 +484,7 @@ async fn a_namespace_that_prints_too_much_fills_its_own_part_of_the_store_and_no
 
     drop(restore);
     rolled_out(&cluster).await?;
-    quiet.finish().await?;
-    loud.finish().await
+    drop(turn);
+    tokio::try_join!(quiet.finish(), loud.finish())?;
+    Ok(())
 }
