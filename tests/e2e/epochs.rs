@@ -59,7 +59,7 @@ async fn work(space: &Space, until: Instant) -> Result<usize> {
 
 #[tokio::test]
 async fn an_agent_that_refuses_every_epoch_for_five_minutes_stops_nobody() -> Result {
-    let turn = TURN.lock().await;
+    let turn = TURN.read().await;
     let space = story("epochs").await?;
     space
         .pool("liar", 1, json!({"worker": {"user": "root", "concurrency": 2}}))

@@ -1,7 +1,13 @@
-//! Stories that take the operator away for a while: a program of its own, so that the
-//! other stories do not stand still meanwhile. Its stories take turns.
+//! Stories that take the operator away for a while, or need it untouched for minutes: a program of
+//! its own, so that the other stories do not stand still meanwhile. Stories that take it away take turns.
+//! Stories that leave it alone share a turn: libtest begins stories in the order of their names, and
+//! theirs stand together.
+//!
+//! - [`epochs`]: an agent that refuses the leader's epoch.
+//! - [`full_store`]: a namespace that fills its part of the result store.
 
 mod epochs;
+mod full_store;
 
 use std::{
     fs,
@@ -18,18 +24,31 @@ use skyward_api::{Machine, Pool, Task, TaskPhase};
 use skyward_testkit::{
     Cluster, OPERATOR_NAMESPACE, PATIENCE, Result, Space, controller_pid, kill_controller, pids_in_pod,
 };
-use tokio::sync::Mutex;
+use tokio::sync::{OnceCell, RwLock};
 
-/// The operator is one: each story has it to itself, but for the end of its namespace, which Kubernetes deletes
-/// in steps of five seconds. It may take its time while the next story begins.
-static TURN: Mutex<()> = Mutex::const_new(());
+/// The operator is one: a story that takes it away has it to itself, but for the end of its namespace,
+/// which Kubernetes deletes in steps of five seconds. It may take its time while the next story begins.
+static TURN: RwLock<()> = RwLock::const_new(());
+
+/// A small part of the store for each namespace, and a short wait for room there. What all stories but
+/// [`full_store`] keep needs no more.
+const STORE: [&str; 2] = ["store.quotaPerNamespace=4Mi", "store.holdFor=60s"];
+
+static INSTALLED: OnceCell<()> = OnceCell::const_new();
+
+/// Installs the operator, or upgrades to it, with these values and [`STORE`].
+async fn install(cluster: &Cluster, more: &[String]) -> Result {
+    let mut values = STORE.map(str::to_owned).to_vec();
+    values.extend_from_slice(more);
+    skyward_testkit::install_with(cluster, &values).await
+}
 
 const DEPLOYMENT: &str = "deployment/skyward-controller";
 
 /// The cluster with the operator on it, and a namespace for one story.
 async fn story(name: &str) -> Result<Space> {
     let cluster = Cluster::connect().await?;
-    skyward_testkit::install(&cluster).await?;
+    INSTALLED.get_or_try_init(|| install(&cluster, &[])).await?;
     cluster.namespace(name).await
 }
 
@@ -121,7 +140,7 @@ async fn open_gate(space: &Space, pod: &Pod) -> Result {
 
 #[tokio::test]
 async fn an_idle_machine_whose_controller_is_away_stops_itself_and_a_busy_one_goes_on() -> Result {
-    let turn = TURN.lock().await;
+    let turn = TURN.write().await;
     let space = story("away").await?;
     // The shortest that is admitted.
     let provider = space
@@ -222,7 +241,7 @@ impl Drop for OtherAgent {
 
 #[tokio::test]
 async fn a_new_agent_comes_to_idle_machines_and_to_busy_ones_when_they_are_idle() -> Result {
-    let turn = TURN.lock().await;
+    let turn = TURN.write().await;
     let space = story("upgrade").await?;
     for pool in ["idle", "busy"] {
         space.pool(pool, 1, json!({})).await?;
@@ -286,7 +305,7 @@ async fn a_new_agent_comes_to_idle_machines_and_to_busy_ones_when_they_are_idle(
 
 #[tokio::test]
 async fn of_two_controllers_one_leads_and_the_other_takes_over() -> Result {
-    let turn = TURN.lock().await;
+    let turn = TURN.write().await;
     let space = story("two").await?;
     space.pool("p", 1, json!({"worker": {"concurrency": 8}})).await?;
     space.pool_ready("p").await?;
@@ -357,14 +376,14 @@ async fn of_two_controllers_one_leads_and_the_other_takes_over() -> Result {
 
 #[tokio::test]
 async fn a_namespace_that_is_not_served_says_so_and_the_served_one_works() -> Result {
-    let turn = TURN.lock().await;
+    let turn = TURN.write().await;
     let served = story("served").await?;
     let other = served.cluster.namespace("not-served").await?;
     let only = [format!("namespaces={{{}}}", served.name)];
-    skyward_testkit::install_with(&served.cluster, &only).await?;
+    install(&served.cluster, &only).await?;
     let told = one_namespace(&served, &other).await;
     // Whatever came of it, the other stories need all namespaces.
-    skyward_testkit::install_with(&served.cluster, &[]).await?;
+    install(&served.cluster, &[]).await?;
     told?;
     // Both go on by themselves.
     let done = other.task_ended("t").await?.status.unwrap_or_default();
@@ -406,85 +425,4 @@ async fn one_namespace(served: &Space, other: &Space) -> Result {
         .await?
         .ok()?;
     served.wait_gone::<Machine>(&machine, PATIENCE).await
-}
-
-/// The log of a Task, as `kubectl` alone gets it.
-async fn log_of(space: &Space, task: &str) -> Result<String> {
-    let path = format!(
-        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{task}/log",
-        space.name
-    );
-    space.kubectl(&["get", "--raw", &path]).await?.ok()
-}
-
-#[tokio::test]
-async fn a_namespace_that_prints_too_much_fills_its_own_part_of_the_store_and_nobody_elses() -> Result {
-    let turn = TURN.lock().await;
-    let loud = story("loud").await?;
-    let quiet = loud.cluster.namespace("quiet").await?;
-    let cluster = loud.cluster.clone();
-    let restore = Restore::new(&cluster, &["rollout", "undo", DEPLOYMENT]);
-    let narrow = ["store.quotaPerNamespace=4Mi", "store.holdFor=60s"].map(str::to_owned);
-    skyward_testkit::install_with(&cluster, &narrow).await?;
-    rolled_out(&cluster).await?;
-    for space in [&loud, &quiet] {
-        space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
-        space.pool_ready("p").await?;
-    }
-    let prints = |bytes: u32| json!({"script": {"source": format!("yes 0123456789 | head -c {bytes}; echo; echo the-end")}});
-    let returns = json!({"function": {"source": "def main():\n    return 'x' * 3_000_000\n"}});
-
-    loud.task("prints", "p", prints(12_000_000)).await?;
-    let done = loud.task_ended("prints").await?.status.unwrap_or_default();
-    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-    assert!(done.results[0].log_tail.contains("the-end"), "{done:#?}");
-    let log = log_of(&loud, "prints").await?;
-    assert!(log.len() < 5_000_000, "{} bytes", log.len());
-    let last = log.lines().last().unwrap_or_default();
-    assert!(
-        last.contains("[skyward] the log ends here") && last.contains(&loud.name),
-        "{last}"
-    );
-
-    loud.task("held", "p", returns.clone()).await?;
-    let message = loud
-        .condition::<Task>("held", "Running", "StoreQuotaExceeded")
-        .await?;
-    assert!(
-        message.contains("store.quotaPerNamespace") && message.contains("delete Tasks"),
-        "{message}"
-    );
-    // Meanwhile the other namespace has all of its own.
-    quiet.task("prints", "p", prints(200_000)).await?;
-    quiet.task("returns", "p", returns.clone()).await?;
-    for task in ["prints", "returns"] {
-        let done = quiet.task_ended(task).await?.status.unwrap_or_default();
-        assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{task}: {done:#?}");
-    }
-    assert!(log_of(&quiet, "prints").await?.ends_with("the-end\n"));
-    let held = loud
-        .task_ended_within("held", 240)
-        .await?
-        .status
-        .unwrap_or_default();
-    assert_eq!(
-        (held.phase, held.reason.as_str()),
-        (Some(TaskPhase::Failed), "ResultNotStored"),
-        "{held:#?}"
-    );
-    loud.told(&["RunHeldUp", "TaskFailed"]).await?;
-
-    // Room appears before the hold is over: the value is stored.
-    loud.task("waits", "p", returns).await?;
-    loud.condition::<Task>("waits", "Running", "StoreQuotaExceeded")
-        .await?;
-    loud.kubectl(&["delete", "task", "prints"]).await?.ok()?;
-    let done = loud.task_ended("waits").await?.status.unwrap_or_default();
-    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
-
-    drop(restore);
-    rolled_out(&cluster).await?;
-    drop(turn);
-    tokio::try_join!(quiet.finish(), loud.finish())?;
-    Ok(())
 }
