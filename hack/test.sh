@@ -338,6 +338,8 @@ before_the_cluster() {
   absent chart charts/skyward "chart" || stage chart cluster-tools 0 "chart, without a cluster" chart_lint
   absent release tests/release "release" ||
     stage release cluster-tools 5 "release, packed twice from stubs" tests/release/run.sh
+  # The other image needs the operator; this one is Debian's packages.
+  stage node tools 20 "node image" hack/images/node.sh
 }
 on_the_cluster() {
   a_cluster
