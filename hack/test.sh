@@ -319,15 +319,20 @@ a_cluster() {
   stage images "build cluster" 0 "images" build_images
 }
 # One program after the other, since each installs the operator as it needs it. The clouds
-# come first: their stories wait longest, and unit tests may still be running beside them.
+# come first: their stories wait longest, and unit tests run beside them. The stories of e2e come last: they
+# work more than they wait, and unit tests have ended by then.
 stories() {
   local program programs threads
   programs=$(hack/test-programs.sh --list skyward-e2e) || die "the end-to-end tests cannot be listed"
-  for program in clouds $programs; do
+  for program in clouds ${programs/e2e/} e2e; do
     [[ " ${STORIES[*]} " != *" e2e-$program "* ]] || continue
     STORIES+=("e2e-$program")
-    threads=8
-    [ "$program" != clouds ] || threads=18
+    # The stories of the other programs take turns with the operator.
+    case $program in
+      clouds) threads=18 ;;
+      e2e) threads=12 ;;
+      *) threads=8 ;;
+    esac
     stage "e2e-$program" images 45 "end-to-end: $program" \
       cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
   done
