@@ -356,7 +356,7 @@ on_the_cluster() {
   # The machines of the simulated clouds are dialled at their Pods' own addresses.
   stage cloudsim images 20 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::
   absent control-plane tests/control_plane "control-plane tests" ||
-    stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests
+    stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests -- --test-threads=4
   absent e2e tests/e2e "end-to-end tests" || stories
   # The local cluster's API server writes down who asked for what.
   stage permissions "${STORIES[*]}" 0 "permissions: what the chart grants is what was used" permissions
