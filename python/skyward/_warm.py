@@ -30,6 +30,10 @@ RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._ru
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/neuron", "/dev/accel")
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+# The version of the kernel's interface that has three sets of 64 capabilities.
+CAPABILITIES = 0x20080522
 # Functions of the libraries that start threads for arithmetic, by a part of the library's name. The parent has one
 # thread in each; a fork gets as many as a fresh interpreter would have.
 THREADS = (
@@ -59,14 +63,22 @@ class Parent:
         try:
             import ctypes
 
-            self.prctl = ctypes.CDLL(None).prctl
+            kernel = ctypes.CDLL(None)
+            self.prctl = kernel.prctl
             self.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+            capset = kernel.capset
+            header = (ctypes.c_uint32 * 2)(CAPABILITIES, 0)
+            no_capabilities = (ctypes.c_uint32 * 6)()
             # Called with Python's lock: the library runs what packages told it to run at the end.
             self.exit = ctypes.PyDLL(None).exit
         except (ImportError, OSError, AttributeError) as error:
             raise Unfit(f"its Python cannot call the kernel: {error}") from None
-        # Another process of the same user must not look into this one, or stop it with a debugger.
+        # Another process of the same user must not look into this one, or stop it with a debugger. Until here it could
+        # not because this process has capabilities that the other one lacks. They end only now, and before any fork.
         self.tell_kernel(PR_SET_DUMPABLE, 0)
+        self.tell_kernel(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+        if capset(header, no_capabilities) != 0:
+            raise Unfit("the kernel refuses capset")
         import socket
 
         self.channel = socket.socket(fileno=channel)

@@ -244,6 +244,15 @@ class Warm(unittest.TestCase):
             }
             self.assertEqual(seen, expected)
 
+    def test_a_fork_has_no_capability_whatever_its_parent_was_started_with(self):
+        source = """
+            def main():
+                with open("/proc/self/status") as file:
+                    sets = dict(line.split(":") for line in file if line.startswith("Cap"))
+                return [int(sets[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
+        """
+        self.assertEqual(json.loads(self.ready().run(source).result), [0, 0, 0, 0])
+
     def test_no_secret_of_a_run_is_in_the_memory_of_the_parent(self):
         if os.getuid() != 0:
             self.skipTest("only root may look into the parent")

@@ -29,6 +29,10 @@ use nix::{
     unistd::{Gid, Pid, Uid, dup2_stdin, setgid, setgroups, setpgid, setuid},
 };
 
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_ambient_set,
+    configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
+};
 use serde::{Deserialize, Serialize};
 
 use super::users::User;
@@ -37,6 +41,12 @@ use super::users::User;
 /// many cores, where one library alone may start a thread for each.
 const LEAST_PROCESSES: u64 = 4096;
 const PROCESSES_PER_CORE: u64 = 512;
+
+/// Capabilities that permit little, and of which every container runtime leaves some to root. The kernel lets no
+/// process look into one that has a capability more. The program that is guarded by them gives them up.
+const GUARDS: CapabilitySet = CapabilitySet::BLOCK_SUSPEND
+    .union(CapabilitySet::AUDIT_WRITE)
+    .union(CapabilitySet::NET_BIND_SERVICE);
 
 /// Longest order; a spec has its own, smaller limit.
 const LONGEST_ORDER: u64 = 64 * 1024 * 1024;
@@ -51,6 +61,8 @@ pub(super) struct Order {
     pub(super) directory: String,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) arguments: Vec<String>,
+    /// Whether other processes of the user are kept from looking into the program from its first instruction on.
+    pub(super) is_guarded: bool,
 }
 
 /// The helper, which is to be given its standard streams and an [`Order`].
@@ -86,8 +98,19 @@ fn become_work(order: &Order) -> String {
         return "the agent's helper was given no program".to_owned();
     };
     let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
+    let unguarded = |error| format!("it cannot be guarded from other processes of user \"{name}\": {error}");
+    if order.is_guarded
+        && let Err(error) = set_keep_capabilities(true)
+    {
+        return unguarded(error);
+    }
     if let Err(error) = put_on(order.uid, order.gid, &groups) {
         return format!("it cannot run as user \"{name}\": {}", error.desc());
+    }
+    if order.is_guarded
+        && let Err(error) = guard()
+    {
+        return unguarded(error);
     }
     if let Err(error) = std::env::set_current_dir(directory) {
         return match error.kind() {
@@ -127,6 +150,32 @@ fn put_on(uid: u32, gid: u32, groups: &[Gid]) -> nix::Result<()> {
     let nothing = OwnedFd::from(File::open("/dev/null").map_err(|_| Errno::ENOENT)?);
     dup2_stdin(nothing)?;
     take_on(uid, gid, groups)
+}
+
+/// Whether this process can start a program that is guarded: root of a container may have no capability for that, and
+/// some kernels of containers have no ambient ones.
+pub(super) fn can_guard() -> bool {
+    let is_held = capabilities(None).is_ok_and(|sets| sets.permitted.intersects(GUARDS));
+    is_held && capability_is_in_ambient_set(CapabilitySet::AUDIT_WRITE).is_ok()
+}
+
+/// Keeps the guards, and no other capability, for the program that this process becomes. By now it has its user, and all
+/// capabilities of root are permitted still.
+fn guard() -> rustix::io::Result<()> {
+    let guards = capabilities(None)?.permitted.intersection(GUARDS);
+    if guards.is_empty() {
+        return Err(rustix::io::Errno::PERM);
+    }
+    let sets = CapabilitySets {
+        effective: guards,
+        permitted: guards,
+        inheritable: guards,
+    };
+    set_capabilities(None, sets)?;
+    for capability in guards {
+        configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
 }
 
 /// Takes on a user, with the limits of its work.

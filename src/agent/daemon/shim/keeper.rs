@@ -35,7 +35,7 @@ use nix::{
 
 use super::{
     super::{
-        files,
+        exec, files,
         home::Home,
         memory, processes,
         users::{self, User},
@@ -56,6 +56,8 @@ const FORK: Duration = Duration::from_secs(2);
 const LARGEST: u64 = 2 * 1024 * 1024;
 /// More than a parent says in one line.
 const LONGEST: usize = 1024;
+/// Why nothing is forked where the agent cannot guard a parent that starts.
+const UNGUARDED: &str = "other processes of its user could look into it while it starts: the container gives the agent none of CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE and CAP_BLOCK_SUSPEND, or its kernel has no ambient capabilities";
 /// Threads that the arithmetic of preloaded packages may start in the parent; a fork sets its own number.
 const THREADS: [&str; 6] = [
     "OMP_NUM_THREADS",
@@ -79,8 +81,12 @@ pub(in super::super) fn main(
     prctl::set_child_subreaper(true)?;
     std::env::set_current_dir("/")?;
     let signals = Signals::listen()?;
-    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     dup2_stdin(fs::File::open("/dev/null")?)?;
+    if !exec::can_guard() {
+        control.write_all(format!("refused {UNGUARDED}\n").as_bytes())?;
+        return Ok(());
+    }
     let spec = RunSpec {
         user: user.to_owned(),
         stdout: "none".to_owned(),
@@ -133,6 +139,9 @@ fn start_parent(
         environment,
         arguments,
         is_own_program: true,
+        // Another process of the user must not change what later Tasks are forked from, as it could until the
+        // interpreter protects itself.
+        is_guarded: true,
         hint: "",
         result: None,
         outcome: None,

@@ -67,6 +67,8 @@ pub(super) struct Prepared {
     pub(super) arguments: Vec<String>,
     /// Whether bootstrap installed the program, on the machine's own disk.
     pub(super) is_own_program: bool,
+    /// Whether other processes of the user must not look into the program, from its first instruction on.
+    pub(super) is_guarded: bool,
     /// Added to the message when the program does not start.
     pub(super) hint: &'static str,
     /// Where a function's return value goes.
@@ -103,6 +105,7 @@ impl Prepared {
             directory: text(&self.working_dir),
             environment: self.environment.clone(),
             arguments: self.arguments.clone(),
+            is_guarded: self.is_guarded,
         }
     }
 }
@@ -134,6 +137,7 @@ pub(super) fn prepare(
         working_dir,
         arguments: Vec::new(),
         is_own_program: false,
+        is_guarded: false,
         hint: "",
         result: None,
         outcome: None,

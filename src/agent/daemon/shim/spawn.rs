@@ -74,8 +74,9 @@ fn output(choice: &str) -> Stdio {
 /// The short way, where it is the same as the long one.
 fn directly(prepared: &Prepared, spec: &RunSpec) -> Option<Work> {
     let (program, arguments) = prepared.arguments.split_first()?;
-    // A Task's path may lie on a hanging mount; only the helper can be given up.
-    let is_local = spec.working_dir.is_empty()
+    // A Task's path may lie on a hanging mount; only the helper can be given up. And only the helper guards.
+    let is_local = !prepared.is_guarded
+        && spec.working_dir.is_empty()
         && !spec.env.contains_key("PATH")
         && (!program.contains('/') || prepared.is_own_program);
     if !is_local {

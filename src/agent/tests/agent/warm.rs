@@ -556,6 +556,65 @@ def main(path, parent):
     );
 }
 
+/// Holds a Python that is to be forked from where it has not protected itself yet. Other ones go on.
+const HELD: &str = r#"
+import os, time
+with open("/proc/self/cmdline") as file:
+    is_parent = "_warm.py" in file.read()
+home = os.path.dirname(os.path.dirname(__file__))
+while is_parent and not os.path.exists(home + "/go"):
+    time.sleep(0.005)
+"#;
+
+#[tokio::test]
+async fn work_cannot_look_into_a_parent_whose_interpreter_starts() {
+    let Some(mut warm) = cold(&[("sitecustomize", HELD)]).await else {
+        return;
+    };
+    assert_eq!(warm.started_by(&[]).await, "shim");
+    until("a parent starts", || {
+        let keepers = warm.role("keeper");
+        keepers
+            .iter()
+            .any(|keeper| !children_named(*keeper, "_warm.py").is_empty())
+    })
+    .await;
+    let parent = warm.parent();
+    let source = r#"
+import os
+def main(parent):
+    refused = []
+    for attempt in (
+        lambda: open(f"/proc/{parent}/mem", "rb+"),
+        lambda: open(f"/proc/{parent}/environ").read(),
+        lambda: os.readlink(f"/proc/{parent}/exe"),
+        lambda: os.readlink(f"/proc/{parent}/fd/0"),
+    ):
+        try:
+            attempt()
+            refused.append(False)
+        except PermissionError:
+            refused.append(True)
+    return refused
+"#;
+    let finished = warm.call(source, &format!("[{parent}]")).await;
+    assert_eq!(finished.result, b"[true,true,true,true]", "{}", finished.message);
+
+    // What guarded it is gone when the first process is forked from it.
+    warm.release("go");
+    warm.until_forked(&[]).await;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", warm.parent())).unwrap();
+    let sets: Vec<&str> = status
+        .lines()
+        .filter(|line| line.starts_with("Cap") && !line.starts_with("CapBnd"))
+        .collect();
+    assert_eq!(sets.len(), 4, "{status}");
+    assert!(
+        sets.iter().all(|set| set.ends_with("\t0000000000000000")),
+        "{sets:?}"
+    );
+}
+
 #[tokio::test]
 async fn an_idle_parent_is_no_run_and_takes_no_time() {
     let Some(mut warm) = warm().await else { return };
