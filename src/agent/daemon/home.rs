@@ -91,9 +91,14 @@ impl Home {
         self.0.join("git")
     }
 
-    /// Certificates to trust, where bootstrap was given some: the machine's own are among them.
-    pub(crate) fn certificates(&self) -> PathBuf {
-        self.0.join("certificates/bundle.crt")
+    /// Certificates to trust, where bootstrap was given some for the environment in use: the machine's own are among
+    /// them. Where `venv` is no link, a release that knew no environments put them there.
+    pub(crate) fn certificates(&self) -> Option<PathBuf> {
+        let folder = match std::fs::read_link(self.0.join("venv")) {
+            Ok(leads_to) => self.0.join(leads_to),
+            Err(_) => self.0.clone(),
+        };
+        Some(folder.join("certificates/bundle.crt")).filter(|path| path.exists())
     }
 
     /// Where the keepers of warm parents listen.
@@ -216,5 +221,23 @@ mod tests {
         std::fs::remove_file(folder.path().join("venv")).unwrap();
         symlink("envs/b", folder.path().join("venv")).unwrap();
         assert!(python.exists() && home.venv_bin().ends_with("envs/b/bin"));
+    }
+
+    #[test]
+    fn certificates_are_those_of_the_environment_in_use_and_of_no_former_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::new(folder.path());
+        assert_eq!(home.certificates(), None);
+        for place in ["certificates", "envs/a/certificates"] {
+            std::fs::create_dir_all(folder.path().join(place)).unwrap();
+            std::fs::write(folder.path().join(place).join("bundle.crt"), "").unwrap();
+        }
+        let there = |place: &str| Some(folder.path().join(place).join("certificates/bundle.crt"));
+        assert_eq!(home.certificates(), there(""), "of an older release");
+        symlink("envs/a", folder.path().join("venv")).unwrap();
+        assert_eq!(home.certificates(), there("envs/a"));
+        std::fs::remove_file(folder.path().join("venv")).unwrap();
+        symlink("envs/b", folder.path().join("venv")).unwrap();
+        assert_eq!(home.certificates(), None);
     }
 }

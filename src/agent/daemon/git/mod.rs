@@ -106,7 +106,7 @@ impl Fetches {
         };
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let folder = self.home.fetches().join(number.to_string());
-        let certificates = Some(self.home.certificates()).filter(|path| path.exists());
+        let certificates = self.home.certificates();
         let (helper, runs) = (Arc::new(Helper::default()), self.runs.clone());
         let ends = EndsHelper(helper.clone());
         let working = tokio::task::spawn_blocking(move || {

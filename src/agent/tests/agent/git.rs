@@ -25,8 +25,10 @@ async fn machine(host: &GitHost) -> Machine {
 }
 
 fn trust(machine: &Machine, host: &GitHost) {
-    let folder = machine.home().join("certificates");
+    // As bootstrap leaves it.
+    let folder = machine.home().join("envs/default/certificates");
     std::fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink("envs/default", machine.home().join("venv")).unwrap();
     std::fs::write(folder.join("bundle.crt"), &host.authority).unwrap();
 }
 
