@@ -1,4 +1,4 @@
-//! Code from git: a host in the cluster, over ssh, and hosts that are not there.
+//! Code from git: hosts in the cluster, over ssh and over https, and hosts that are not there.
 
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
@@ -9,19 +9,84 @@ use crate::{canary::pod_is_ready, story};
 /// Longest wait for the host.
 const PATIENCE: u64 = 120;
 
-/// A host with one repository. It prints its host key in one line, and then the private key that it takes.
-const HOST: &str = r"
+/// The repository of each host.
+const REPOSITORY: &str = r"
 set -e
-mkdir -p /root/.ssh /run/sshd /code/exp
-ssh-keygen -q -N '' -t ed25519 -f /etc/ssh/own; ssh-keygen -q -N '' -t ed25519 -f /root/key
-cp /root/key.pub /root/.ssh/authorized_keys
+mkdir -p /code/exp
 cd /code; git init -q -b main .
 git config user.name someone; git config user.email someone@example.org
 printf 'from model import RATE\n\ndef run(n):\n    return RATE * n\n' > exp/train.py
 echo 'RATE = 2' > exp/model.py; git add -A; git commit -qm first
+";
+
+/// A host over ssh. It prints its host key in one line, and then the private key that it takes.
+const SSH: &str = r"
+mkdir -p /root/.ssh /run/sshd
+ssh-keygen -q -N '' -t ed25519 -f /etc/ssh/own; ssh-keygen -q -N '' -t ed25519 -f /root/key
+cp /root/key.pub /root/.ssh/authorized_keys
 cat /etc/ssh/own.pub /root/key
 exec /usr/sbin/sshd -D -e -f /dev/null -h /etc/ssh/own -o PermitRootLogin=prohibit-password -o UsePAM=no -o StrictModes=no
 ";
+
+/// A host over https that gives the repository out for a password. It prints the certificate of its authority.
+const HTTPS: &str = r#"
+cd /root
+key='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
+openssl req -x509 $key -days 2 -subj /CN=authority -keyout authority.key -out authority.crt 2>/dev/null
+openssl req $key -subj /CN=host -keyout host.key -out host.csr 2>/dev/null
+echo "subjectAltName=IP:$ADDRESS" >host.ext
+openssl x509 -req -in host.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 -extfile host.ext -out host.crt 2>/dev/null
+cat authority.crt
+cat >host.py <<'END'
+import base64, http.server, os, ssl, subprocess
+
+ALLOWED = "Basic " + base64.b64encode(b"git:canary-right").decode()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Authorization") != ALLOWED:
+            return self.answer(401, ["WWW-Authenticate: Basic realm=code"], b"")
+        path, _, query = self.path.partition("?")
+        request = {"PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": self.command}
+        request |= {"CONTENT_LENGTH": str(len(content)), "GIT_PROJECT_ROOT": "/", "GIT_HTTP_EXPORT_ALL": "1"}
+        for variable, name in (
+            ("CONTENT_TYPE", "Content-Type"),
+            ("HTTP_CONTENT_ENCODING", "Content-Encoding"),
+            ("GIT_PROTOCOL", "Git-Protocol"),
+        ):
+            request[variable] = self.headers.get(name) or ""
+        backend = ["git", "http-backend"]
+        said = subprocess.run(backend, input=content, env={**os.environ, **request}, stdout=subprocess.PIPE).stdout
+        head, _, content = said.partition(b"\r\n\r\n")
+        lines = head.decode().splitlines()
+        status = [line.split()[1] for line in lines if line.startswith("Status: ")]
+        self.answer(int(*status or ["200"]), [line for line in lines if not line.startswith("Status: ")], content)
+
+    do_POST = do_GET
+
+    def answer(self, status, lines, content):
+        self.send_response(status)
+        for line in [*lines, f"Content-Length: {len(content)}"]:
+            self.send_header(*line.split(": ", 1))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("", 443), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("host.crt", "host.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+END
+exec python3 host.py
+"#;
 
 fn status(task: Task) -> TaskStatus {
     task.status.unwrap_or_default()
@@ -38,18 +103,25 @@ fn values(status: &TaskStatus) -> Vec<Value> {
     results.filter_map(|result| result.value.clone()).collect()
 }
 
-/// Starts the host, with a Secret for it; what a Task's source says.
-async fn host(space: &Space) -> Result<Value> {
+/// Starts a host; its address, and what it printed.
+async fn start(space: &Space, script: &str, port: u16) -> Result<(String, String)> {
+    let script = format!("{REPOSITORY}{script}");
+    let address = json!({"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}});
     space
         .create_json(
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "host"}, "spec": {"containers": [{
-            "name": "host", "image": std::env::var(NODE_IMAGE)?, "imagePullPolicy": "IfNotPresent",
-            "command": ["bash", "-c", HOST], "readinessProbe": {"tcpSocket": {"port": 22}, "periodSeconds": 1}}]}}),
+            "name": "host", "image": std::env::var(NODE_IMAGE)?, "imagePullPolicy": "IfNotPresent", "env": [address],
+            "command": ["bash", "-c", script], "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1}}]}}),
         )
         .await?;
     let pod = space.wait("host", "ready", PATIENCE, pod_is_ready).await?;
     let address = pod.status.and_then(|status| status.pod_ip).unwrap_or_default();
-    let said = space.kubectl(&["logs", "host"]).await?.ok()?;
+    Ok((address, space.kubectl(&["logs", "host"]).await?.ok()?))
+}
+
+/// Starts the host over ssh, with a Secret for it; what a Task's source says.
+async fn host(space: &Space) -> Result<Value> {
+    let (address, said) = start(space, SSH, 22).await?;
     let (own, key) = said.split_once('\n').unwrap_or_default();
     secret(space, "key", &address, key).await?;
     Ok(
@@ -111,6 +183,45 @@ async fn every_rank_and_attempt_runs_the_commit_that_was_the_branch_when_its_tas
     let new = status(space.task_ended("new").await?);
     assert_eq!(values(&new), [json!(63), json!(63)], "{new:#?}");
     assert_ne!(commit(&new), commit(&first));
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_private_repository_over_https_is_fetched_with_its_secret_and_the_authority_of_the_pool() -> Result
+{
+    let space = story("git-https").await?;
+    let (address, authority) = start(&space, HTTPS, 443).await?;
+    space
+        .create_json(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "authority"}, "data": {"ca.crt": authority}}),
+        )
+        .await?;
+    space
+        .pool("p", 1, json!({"image": {"caBundleRef": {"name": "authority"}}}))
+        .await?;
+    for name in ["right", "wrong"] {
+        space
+            .create_json(
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "kubernetes.io/basic-auth",
+                "stringData": {"host": address, "username": "git", "password": format!("canary-{name}")}}),
+            )
+            .await?;
+        let git = json!({"url": format!("https://{address}/code"), "path": "exp", "credentialsSecretRef": {"name": name}});
+        let spec = json!({"source": {"git": git}, "function": {"module": "train", "entrypoint": "run", "args": [21]}});
+        space.task(name, "p", spec).await?;
+    }
+    let why = space
+        .condition::<Task>("wrong", "Scheduled", "SourceUnavailable")
+        .await?;
+    assert!(
+        why.contains("Authentication failed") && !why.contains("canary"),
+        "{why}"
+    );
+    let right = status(space.task_ended("right").await?);
+    assert_eq!(right.phase, Some(TaskPhase::Succeeded), "{right:#?}");
+    assert_eq!(values(&right), [json!(42)], "{right:#?}");
+    let head = ["exec", "host", "--", "git", "-C", "/code", "rev-parse", "HEAD"];
+    assert_eq!(commit(&right), space.kubectl(&head).await?.ok()?.trim());
     space.finish().await
 }
 
