@@ -22,6 +22,7 @@ use skyward_api::{
     Machine, Provider, TaskPhase,
     condition::{READY, is_true},
 };
+use skyward_bundle::{File, LIMITS, pack};
 use skyward_cloudsim::{Fault, Rule};
 use skyward_testkit::{
     Clouds, Cluster, Machines, NODE_IMAGE, OPERATOR_NAMESPACE, PATIENCE, Result, Space, kill_controller,
@@ -156,6 +157,78 @@ async fn who_follows_a_log_gets_each_line_once_whatever_befalls_the_operator() -
     );
     let last = cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
     assert_eq!(last.trim(), "line-900");
+    space.finish().await
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_after_what_arrived_before_the_aggregated_api_and_the_controller_were_killed()
+-> Result {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::connect().await?;
+    skyward_testkit::install(&cluster).await?;
+    let space = cluster.namespace("kill-upload").await?;
+    let folder = tempfile::tempdir()?;
+    let content: Vec<u8> = (0..12_u32 << 20)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(folder.path().join("data.bin"), &content)?;
+    let file = File {
+        path: "data.bin",
+        executable: false,
+        content: &content,
+    };
+    let bundle = pack([file], LIMITS)?;
+    let size = bundle.bytes.len();
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/bundles/{}",
+        space.name, bundle.digest
+    );
+    let state = async || {
+        let answer = cluster.kubectl(&["get", "--raw", &path]).await?;
+        let object: serde_json::Value = serde_json::from_str(&answer.stdout).unwrap_or_default();
+        anyhow::Ok(object["status"].clone())
+    };
+    let there = async || anyhow::Ok(state().await?["offset"].as_u64());
+
+    let mut offset = 0;
+    for victim in ["the aggregated API", "the controller"] {
+        let url = format!("{path}?offset={offset}&size={size}");
+        let mut client = Command::new(cluster.bin.join("kubectl"))
+            .args(["replace", "--raw", &url, "-f", "-"])
+            .env("KUBECONFIG", &cluster.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        // Half of a part, which is stored as it comes. The other half never comes.
+        let mut part = client.stdin.take().context("its input")?;
+        part.write_all(&bundle.bytes[offset..offset + (3 << 20)]).await?;
+        let arrived = until("half of a part is there", PATIENCE, async || {
+            Ok(there().await?.filter(|there| *there > offset as u64))
+        })
+        .await?;
+        if victim == "the controller" {
+            let old = kill_controller(&cluster.client).await?;
+            wait_controller_replaced(&cluster.client, old).await?;
+        } else {
+            let kill = ["delete", "pod", "-l", LOGS_API, "--grace-period=0", "--force"];
+            operator(&cluster, &kill).await?;
+        }
+        drop(part);
+        client.wait().await?;
+        let kept = until("the upload is answered for", PATIENCE, async || there().await).await?;
+        assert!(
+            arrived <= kept && kept < size as u64,
+            "{victim}: {arrived}, {kept}, {size}"
+        );
+        offset = usize::try_from(kept)?;
+    }
+    let folder = folder.path().to_string_lossy();
+    let upload = ["skyward", "upload", "-n", &space.name, &folder];
+    let printed = cluster.kubectl(&upload).await?.ok()?;
+    assert_eq!(printed.trim(), bundle.digest.to_string());
+    assert_eq!(state().await?, json!({"complete": true, "offset": size}));
     space.finish().await
 }
 

@@ -1,14 +1,19 @@
 //! Code that is uploaded into a namespace.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
 use skyward_bundle::{File, LIMITS, pack};
-use skyward_testkit::{Output, Result, Space};
+use skyward_testkit::{Output, PATIENCE, Result, Space, kill_controller, wait_controller_replaced};
+use tokio::time::Instant;
 
-use crate::story;
+use crate::{crash::KILLING, story};
 
 /// The digest in the sample.
 const DIGEST: &str = "sha256:256fe92a9a642545964298a809a6f5a7c206a2d2c8c0da6d3b8ba0f0251151b4";
@@ -128,6 +133,56 @@ async fn an_upload_that_was_interrupted_goes_on_where_it_was_and_wrong_bytes_are
     space.finish().await
 }
 
+/// Lets all files of a folder be that old.
+fn age(folder: &Path, by: Duration) -> Result {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            age(&path, by)?;
+        } else {
+            let file = fs::File::options().write(true).open(path)?;
+            file.set_modified(SystemTime::now() - by)?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upload_goes_after_a_day_unless_a_task_names_it() -> Result {
+    let space = story("upload-day").await?;
+    let code = format!("{SAMPLE}/code");
+    upload(&space, Path::new(&code), &[]).await?.ok()?;
+    let names = json!({"source": {"bundle": {"digest": DIGEST}}, "command": ["true"], "suspend": true});
+    space.task("names", "no-such-pool", names).await?;
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("left.txt"), "no Task names this")?;
+    let left = upload(&space, folder.path(), &[]).await?.ok()?;
+
+    // The result store of a local cluster is a folder here.
+    let uid = ["get", "namespace", &space.name, "-o", "jsonpath={.metadata.uid}"];
+    let uid = space.kubectl(&uid).await?.ok()?;
+    let stored = PathBuf::from(std::env::var("SKYWARD_STORE_DIR")?)
+        .join("_bundles")
+        .join(uid.trim());
+    let is_there = |digest: &str| {
+        let digits = digest.trim().trim_start_matches("sha256:");
+        stored.join(digits).join("whole").exists()
+    };
+    assert!(is_there(DIGEST) && is_there(&left), "{}", stored.display());
+    age(&stored, Duration::from_hours(25))?;
+    // A leader sweeps when it begins to lead, and then each hour.
+    let _turn = KILLING.write().await;
+    let old = kill_controller(&space.cluster.client).await?;
+    wait_controller_replaced(&space.cluster.client, old).await?;
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    while is_there(&left) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(!is_there(&left), "no Task names it");
+    assert!(is_there(DIGEST), "a Task names it");
+    space.finish().await
+}
+
 #[tokio::test]
 async fn a_user_who_may_only_view_cannot_upload_and_one_who_may_edit_can() -> Result {
     let space = story("upload-rights").await?;
@@ -145,13 +200,13 @@ async fn a_user_who_may_only_view_cannot_upload_and_one_who_may_edit_can() -> Re
         "{error}"
     );
     // The role is joined by a controller, and the decision remembered for a moment.
-    let allowed = tokio::time::timeout(std::time::Duration::from_mins(1), async {
+    let allowed = tokio::time::timeout(Duration::from_mins(1), async {
         loop {
             let tried = upload(&space, code, &["--as", &eddie]).await?;
             if tried.code == Some(0) {
                 return anyhow::Ok(tried.stdout);
             }
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });
     let printed = allowed.await.context("a user who edits cannot upload")??;

@@ -165,7 +165,7 @@ fn digest_of(task: &Task) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::VecDeque, convert::Infallible};
+    use std::{collections::VecDeque, convert::Infallible, path::Path};
 
     use axum::http::{Request, Response, StatusCode};
     use kube::client::Body;
@@ -257,6 +257,35 @@ mod tests {
         (is_there('a').await, is_there('b').await)
     }
 
+    /// Lets all files of the store be that old.
+    fn age(folder: &Path, by: Duration) {
+        let old = std::time::SystemTime::now() - by;
+        let mut folders = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let file = std::fs::File::options().write(true).open(path).unwrap();
+                    file.set_modified(old).unwrap();
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bundle_that_no_task_names_is_there_for_24_hours() {
+        let (folder, store) = store().await;
+        age(folder.path(), Duration::from_hours(23));
+        assert_eq!(sweep(&server(vec![]), &store, KEPT).await, Ok(0));
+        assert_eq!(are_there(&store).await, (true, true));
+        age(folder.path(), Duration::from_hours(25));
+        let tasks = || Some(vec![task("t", 'a')]);
+        let swept = sweep(&server(vec![tasks(), tasks()]), &store, KEPT).await;
+        assert_eq!((swept, are_there(&store).await), (Ok(1), (true, false)));
+    }
+
     #[tokio::test]
     async fn a_bundle_goes_when_it_is_old_and_no_task_names_it() {
         let (_folder, store) = store().await;
@@ -319,19 +348,7 @@ mod tests {
         let (folder, store) = store().await;
         put(&store, GONE, 'a').await;
         assert_eq!(sweep(&server(vec![]), &store, KEPT).await, Ok(0));
-        let old = std::time::SystemTime::now() - 2 * YOUNG;
-        let mut folders = vec![folder.path().join("_bundles").join(GONE)];
-        while let Some(path) = folders.pop() {
-            for entry in std::fs::read_dir(path).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    let file = std::fs::File::options().write(true).open(path).unwrap();
-                    file.set_modified(old).unwrap();
-                }
-            }
-        }
+        age(&folder.path().join("_bundles").join(GONE), 2 * YOUNG);
         assert_eq!(sweep(&server(vec![]), &store, KEPT).await, Ok(1));
         assert_eq!(store.bundle_namespaces().await.unwrap(), [UID]);
         assert_eq!(are_there(&store).await, (true, true));
