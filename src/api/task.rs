@@ -214,7 +214,7 @@ pub struct BundleSource {
 /// repository becomes a copy, any other link is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!self.url.startsWith('ssh://') || has(self.knownHosts)").message("a repository over ssh needs knownHosts, the host keys to trust: run ssh-keyscan HOST and compare the keys with those that the host publishes"))]
+#[x_kube(validation = Rule::new("!self.url.startsWith('ssh://') || has(self.knownHosts)").message("a url with ssh:// needs knownHosts, which lists the keys of the host: write there what ssh-keyscan HOST prints, once you have compared it with the keys that the host publishes"))]
 pub struct GitSource {
     /// `https://host/path` or `ssh://user@host/path`. Redirects to another place are refused.
     #[schemars(length(min = 1, max = 2048))]
@@ -236,7 +236,7 @@ pub struct GitSource {
     /// or token; for ssh the key `ssh-privatekey`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
-    /// Host keys to trust over ssh, as lines of a `known_hosts` file.
+    /// Keys of the host of `url`, as lines of a `known_hosts` file: over ssh a host with another key is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16384))]
     pub known_hosts: Option<String>,

@@ -49,8 +49,9 @@ pub struct Image {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub steps_env_from: Vec<EnvFrom>,
-    /// Shell snippets run once on each machine; the output of a snippet becomes the variable of
-    /// that name for every Task, such as `{CUDA_HOME: "dirname $(dirname $(command -v nvcc))"}`.
+    /// Shell snippets, each by the name of a variable. Bootstrap runs each snippet once on each machine, and
+    /// what the snippet prints is the value of its variable in every Task, such as
+    /// `{CUDA_HOME: "dirname $(dirname $(command -v nvcc))"}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     #[x_kube(validation = crate::rule::each_matches("^[A-Za-z_][A-Za-z0-9_]*$", "the names in shellVars must be names of environment variables, such as CUDA_HOME"))]

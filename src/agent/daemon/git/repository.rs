@@ -251,6 +251,11 @@ impl<'a> Repository<'a> {
         if said.contains("couldn't find remote ref") {
             return Fault::Invalid(format!("{url} has no branch or tag {reference:?}"));
         }
+        if said.contains("Host key verification failed") {
+            return Fault::Unavailable(format!(
+                "git cannot fetch {url}: Host key verification failed. No key that its host has is in knownHosts: compare what ssh-keyscan prints of the host with the keys that it publishes, and create another Task with these"
+            ));
+        }
         if said.contains("fsck") {
             return Fault::Invalid(format!(
                 "the repository has objects that git does not take: {said}"

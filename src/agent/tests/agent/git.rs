@@ -592,7 +592,7 @@ async fn a_key_reaches_its_host_over_ssh_and_only_a_host_whose_key_is_known() {
     };
     let unknown = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     for (known, key, why) in [
-        (unknown, &private, "Host key verification failed"),
+        (unknown, &private, "No key that its host has is in knownHosts"),
         (host_public.as_str(), &stranger, "Permission denied"),
     ] {
         let said = refused(&mut machine, with(known, key), Fault::Unavailable).await;
