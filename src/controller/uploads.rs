@@ -400,6 +400,9 @@ pub(crate) mod tests {
         let stored = store.bundle(&id).await.unwrap().unwrap();
         let read = store.read_bundle(&id, &stored, 0..size).await.unwrap().unwrap();
         assert!(read == bytes, "other bytes are stored");
+        let metrics = uploads.metrics.render();
+        let counted = "skyward_uploads_total{outcome=\"complete\"} 1\n";
+        assert!(metrics.contains(counted), "{metrics}");
     }
 
     #[tokio::test]

@@ -102,13 +102,30 @@ async fn curl(space: &Space, args: &[&str]) -> Result<(u16, String)> {
     Ok((code.trim().parse()?, text.to_owned()))
 }
 
-#[tokio::test]
-async fn metrics_ask_for_a_token_probes_say_nothing_and_plans_are_for_port_forward() -> Result {
-    let space = story("strangers").await?;
-    let address = address(&space.cluster, "controller").await?;
-    for reader in ["prometheus", "nobody"] {
-        space.kubectl(&["create", "serviceaccount", reader]).await?.ok()?;
+/// Asks the controller at that address for its metrics, as the bearer of that token.
+async fn read_metrics(space: &Space, address: &str, token: Option<&str>) -> Result<(u16, String)> {
+    let maps: Api<ConfigMap> = Api::namespaced(space.cluster.client.clone(), OPERATOR_NAMESPACE);
+    let data = maps.get("skyward-authorities").await?.data.unwrap_or_default();
+    let file = std::env::temp_dir().join(format!("{}.crt", space.name));
+    fs::write(&file, data.get("ca.crt").context("ca.crt")?)?;
+    let authority = file.display().to_string();
+    let name = format!("skyward-controller.{OPERATOR_NAMESPACE}.svc");
+    let url = format!("https://{name}:8444/metrics");
+    let to = format!("{name}:8444:{address}:8444");
+    let header = format!("Authorization: Bearer {}", token.unwrap_or_default());
+    let mut args = vec!["--cacert", &authority, "--connect-to", &to, &url];
+    if token.is_some() {
+        args.extend(["-H", &header]);
     }
+    let answer = curl(space, &args).await;
+    fs::remove_file(&file)?;
+    answer
+}
+
+/// Lets `look` work with an account `prometheus` that may read metrics.
+async fn with_reader<T>(space: &Space, look: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    let create = ["create", "serviceaccount", "prometheus"];
+    space.kubectl(&create).await?.ok()?;
     let account = format!("--serviceaccount={}:prometheus", space.name);
     let bind = [
         "create",
@@ -118,55 +135,62 @@ async fn metrics_ask_for_a_token_probes_say_nothing_and_plans_are_for_port_forwa
         &account,
     ];
     space.cluster.kubectl(&bind).await?.ok()?;
-    let outcome = shown(&space, &address).await;
+    let outcome = look().await;
+    let unbind = ["delete", "clusterrolebinding", &space.name];
+    space.cluster.kubectl(&unbind).await?.ok()?;
+    outcome
+}
+
+async fn token(space: &Space, account: &str) -> Result<String> {
+    let token = space.kubectl(&["create", "token", account]).await?.ok()?;
+    Ok(token.trim().to_owned())
+}
+
+/// Waits until the controller's metrics have a line that begins so; what follows on that line. A controller that was
+/// killed a moment ago does not answer, and is asked again.
+pub(crate) async fn metric(space: &Space, beginning: &str) -> Result<String> {
+    with_reader(space, async || {
+        let token = token(space, "prometheus").await?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let said = match address(&space.cluster, "controller").await {
+                Ok(address) => read_metrics(space, &address, Some(&token)).await?,
+                Err(error) => (0, error.to_string()),
+            };
+            if let Some(rest) = said.1.lines().find_map(|line| line.strip_prefix(beginning)) {
+                return Ok(rest.trim().to_owned());
+            }
+            ensure!(Instant::now() < deadline, "no metric {beginning}: {said:?}");
+            sleep(Duration::from_millis(500)).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn metrics_ask_for_a_token_probes_say_nothing_and_plans_are_for_port_forward() -> Result {
+    let space = story("strangers").await?;
+    let address = address(&space.cluster, "controller").await?;
     space
-        .cluster
-        .kubectl(&["delete", "clusterrolebinding", &space.name])
+        .kubectl(&["create", "serviceaccount", "nobody"])
         .await?
         .ok()?;
-    outcome?;
+    with_reader(&space, async || shown(&space, &address).await).await?;
     space.finish().await
 }
 
 async fn shown(space: &Space, address: &str) -> Result {
-    let maps: Api<ConfigMap> = Api::namespaced(space.cluster.client.clone(), OPERATOR_NAMESPACE);
-    let data = maps.get("skyward-authorities").await?.data.unwrap_or_default();
-    let file = std::env::temp_dir().join(format!("{}.crt", space.name));
-    fs::write(&file, data.get("ca.crt").context("ca.crt")?)?;
-    let (file, name) = (
-        file.display().to_string(),
-        format!("skyward-controller.{OPERATOR_NAMESPACE}.svc"),
-    );
-    let (url, to) = (
-        format!("https://{name}:8444/metrics"),
-        format!("{name}:8444:{address}:8444"),
-    );
-    let read = async |token: Option<&str>| {
-        let header = format!("Authorization: Bearer {}", token.unwrap_or_default());
-        let mut args = vec![
-            "--cacert",
-            file.as_str(),
-            "--connect-to",
-            to.as_str(),
-            url.as_str(),
-        ];
-        if token.is_some() {
-            args.extend(["-H", header.as_str()]);
-        }
-        curl(space, &args).await
-    };
-    let token = async |account: &str| space.kubectl(&["create", "token", account]).await?.ok();
-    let prometheus = token("prometheus").await?;
-    let (code, text) = read(Some(prometheus.trim())).await?;
+    let prometheus = token(space, "prometheus").await?;
+    let (code, text) = read_metrics(space, address, Some(&prometheus)).await?;
     ensure!(code == 200 && text.contains("skyward_leader 1"), "{code} {text}");
-    let (code, text) = read(Some(token("nobody").await?.trim())).await?;
+    let nobody = token(space, "nobody").await?;
+    let (code, text) = read_metrics(space, address, Some(&nobody)).await?;
     ensure!(
         code == 403 && text.contains("skyward-metrics-reader"),
         "{code} {text}"
     );
-    let (code, text) = read(None).await?;
+    let (code, text) = read_metrics(space, address, None).await?;
     ensure!(code == 401 && !text.contains("skyward_"), "{code} {text}");
-    fs::remove_file(&file)?;
 
     for (path, expected, words) in [
         ("readyz", 200, "ok"),

@@ -13,7 +13,7 @@ use skyward_bundle::{File, LIMITS, pack};
 use skyward_testkit::{Output, PATIENCE, Result, Space, kill_controller, wait_controller_replaced};
 use tokio::time::Instant;
 
-use crate::{crash::KILLING, story};
+use crate::{crash::KILLING, story, strangers::metric};
 
 /// The digest in the sample.
 const DIGEST: &str = "sha256:256fe92a9a642545964298a809a6f5a7c206a2d2c8c0da6d3b8ba0f0251151b4";
@@ -59,6 +59,10 @@ async fn a_task_waits_for_its_upload_and_runs_the_selected_files_on_each_machine
     assert_eq!(done.results[0].value, Some(json!({"epochs": 3, "loss": 0.125})));
     let digest = done.source.clone().unwrap_or_default().digest;
     assert!(digest.starts_with("sha256:") && digest != DIGEST, "{done:#?}");
+
+    let beginning = format!("skyward_bundle_bytes{{namespace=\"{}\"}}", space.name);
+    let bytes: f64 = metric(&space, &beginning).await?.parse()?;
+    assert!(bytes > 300.0, "{bytes}");
 
     // Without a selection it is the upload itself, and it is not sent again.
     let again = upload(&space, code, &["-o", "yaml"]).await?;

@@ -261,6 +261,16 @@ async fn keep_log(context: &Context, seen: &Observed) {
     }
 }
 
+/// What became of a change of the environment of a machine that took runs, where `new` tells it.
+fn environment_change(old: &MachineStatus, new: &MachineStatus) -> Option<&'static str> {
+    let environment = |status: &MachineStatus| status.environment.clone().unwrap_or_default();
+    let (before, now) = (environment(old), environment(new));
+    if old.ready_at.is_some() && !before.hash.is_empty() && before.hash != now.hash {
+        return Some("done");
+    }
+    (now.failed.is_some() && now.failed != before.failed).then_some("failed")
+}
+
 fn tell_metrics(context: &Context, seen: &Observed, status: &MachineStatus) {
     let old = &seen.machine.status;
     let name = &seen.machine.name;
@@ -270,13 +280,8 @@ fn tell_metrics(context: &Context, seen: &Observed, status: &MachineStatus) {
             .metrics
             .machine_ready(elapsed(seen.machine.created_at, ready.0));
     }
-    let environment = |status: &MachineStatus| status.environment.clone().unwrap_or_default();
-    let (before, now) = (environment(old), environment(status));
-    if old.ready_at.is_some() && !before.hash.is_empty() && before.hash != now.hash {
-        context.metrics.environment_changed("done");
-    }
-    if now.failed.is_some() && now.failed != before.failed {
-        context.metrics.environment_changed("failed");
+    if let Some(outcome) = environment_change(old, status) {
+        context.metrics.environment_changed(outcome);
     }
     if old.phase != status.phase {
         let phase = status.phase.unwrap_or_default();
@@ -517,4 +522,56 @@ fn api(context: &Context, machine: &Machine) -> Api<Machine> {
         context.client.clone(),
         machine.metadata.namespace.as_deref().unwrap_or_default(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use skyward_api::environment::{EnvironmentFailure, MachineEnvironment};
+
+    use super::*;
+
+    fn status(hash: &str, failed: Option<&str>, is_ready: bool) -> MachineStatus {
+        let at = || Time(Timestamp::UNIX_EPOCH);
+        let failed = failed.map(|hash| EnvironmentFailure {
+            hash: hash.to_owned(),
+            machine: "m".to_owned(),
+            failure: skyward_api::machine::BootstrapFailure::default(),
+            message: String::new(),
+            at: at(),
+        });
+        MachineStatus {
+            ready_at: is_ready.then(at),
+            environment: Some(MachineEnvironment {
+                hash: hash.to_owned(),
+                failed,
+                ..MachineEnvironment::default()
+            }),
+            ..MachineStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_change_of_an_environment_is_counted_once_and_the_first_environment_is_none() {
+        let ready = |hash| status(hash, None, true);
+        let changes = [
+            (MachineStatus::default(), status("", None, false), None),
+            (status("", None, false), ready("a"), None),
+            (ready("a"), ready("a"), None),
+            (ready("a"), ready("b"), Some("done")),
+            (ready("a"), status("a", Some("b"), true), Some("failed")),
+            (status("a", Some("b"), true), status("a", Some("b"), true), None),
+            (
+                status("a", Some("b"), true),
+                status("a", Some("c"), true),
+                Some("failed"),
+            ),
+            (status("a", Some("b"), true), ready("a"), None),
+            (status("a", Some("b"), true), ready("c"), Some("done")),
+        ];
+        for (old, new, expected) in changes {
+            assert_eq!(environment_change(&old, &new), expected, "{old:?} {new:?}");
+        }
+    }
 }
