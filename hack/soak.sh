@@ -12,7 +12,8 @@
 # simulation in each round; CASES says how many each property tries) and the stories of the cluster
 # in which something is killed (the seed chooses the moments), and a round of chaos
 # (tests/e2e/chaos, the seed chooses what happens; CHAOS_TIMES=2 makes it twice as much,
-# CHAOS_CLOCK=1 lets it step this machine's clock); every fifth round runs all stories. Called by
+# CHAOS_CLOCK=1 lets it step this machine's clock); every fifth round runs all stories (SKYWARD_TEST_TORCH=URL, an index with a
+# PyTorch for CPUs, adds the story of tensors to all runs of them). Called by
 # hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED. One history again: the line
 # that its test prints, or SKYWARD_HISTORY=<seed>.
 set -euo pipefail

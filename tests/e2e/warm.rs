@@ -1,5 +1,6 @@
 //! Functions that are forked from a warm Python: what one of them does ends nothing else, and none has what another one
-//! has. The story about NumPy needs a package index in reach of Pods.
+//! has. The story about NumPy needs a package index in reach of Pods. That about PyTorch is told where `SKYWARD_TEST_TORCH` is the
+//! URL of an index with a build for CPUs: others have some gigabytes, and this one 200 MB.
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -139,20 +140,62 @@ async fn a_module_that_cannot_be_imported_is_named_and_functions_run_all_the_sam
     space.finish().await
 }
 
-#[tokio::test]
-async fn an_array_of_numpy_is_a_value_and_the_plugin_writes_it_as_numpy_reads_it() -> Result {
-    let space = story("numpy").await?;
+/// An image with packages from the index that Pods reach; `None` where there is none.
+async fn image(space: &Space, packages: &[&str]) -> Result<Option<Value>> {
     let Some(index) = package_index(&space.cluster).await? else {
         println!("skipped: no package index answers; SKYWARD_TEST_INDEX can name one");
-        return space.finish().await;
+        return Ok(None);
     };
-    certificates(&space, &index).await?;
+    certificates(space, &index).await?;
     let env: Vec<Value> = index
         .environment
         .iter()
         .map(|(name, value)| json!({"name": name, "value": value}))
         .collect();
-    let image = json!({"pip": ["numpy"], "env": env, "caBundleRef": {"name": "proxy"}});
+    Ok(Some(
+        json!({"pip": packages, "env": env, "caBundleRef": {"name": "proxy"}}),
+    ))
+}
+
+#[tokio::test]
+async fn a_tensor_of_pytorch_is_a_value_and_the_plugin_writes_it_as_pytorch_reads_it() -> Result {
+    let Ok(builds) = std::env::var("SKYWARD_TEST_TORCH") else {
+        println!("skipped: SKYWARD_TEST_TORCH names no index with a PyTorch for CPUs");
+        return Ok(());
+    };
+    let space = story("torch").await?;
+    let Some(mut image) = image(&space, &["torch", "numpy"]).await? else {
+        return space.finish().await;
+    };
+    image["pipIndexes"] = json!([{"url": builds, "packages": ["torch"]}]);
+    let worker = json!({"preload": ["torch"]});
+    space
+        .pool("torch", 1, json!({"image": image, "worker": worker}))
+        .await?;
+    until_forked(&space, "torch", "first").await?;
+    let sample = format!("{SAMPLES}/task-tensor.yaml");
+    space.kubectl(&["apply", "-f", &sample]).await?.ok()?;
+    let done = status(space.task_ended("tensor").await?);
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let results = ["skyward", "-n", &space.name, "results", "tensor"];
+    let table = space.cluster.kubectl(&results).await?.ok()?;
+    assert!(table.contains("torch.Tensor (torch, "), "{table}");
+    let file = std::env::temp_dir().join(format!("{}.pt", space.name));
+    let path = file.to_string_lossy().into_owned();
+    let save = [&results[..], &["--save", &path]].concat();
+    space.cluster.kubectl(&save).await?.ok()?;
+    // An archive with a pickle in it.
+    assert!(std::fs::read(&file)?.starts_with(b"PK"));
+    std::fs::remove_file(&file)?;
+    space.finish().await
+}
+
+#[tokio::test]
+async fn an_array_of_numpy_is_a_value_and_the_plugin_writes_it_as_numpy_reads_it() -> Result {
+    let space = story("numpy").await?;
+    let Some(image) = image(&space, &["numpy"]).await? else {
+        return space.finish().await;
+    };
     let worker = json!({"concurrency": 2, "preload": ["numpy"]});
     space
         .pool("warm", 1, json!({"image": image, "worker": worker}))
