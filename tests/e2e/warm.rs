@@ -1,6 +1,6 @@
 //! Functions that are forked from a warm Python: what one of them does ends nothing else, and none has what another one
-//! has. The story about NumPy needs a package index in reach of Pods. That about PyTorch is told where `SKYWARD_TEST_TORCH` is the
-//! URL of an index with a build for CPUs: others have some gigabytes, and this one 200 MB.
+//! has. The story about NumPy needs a package index in reach of Pods. The story about PyTorch
+//! runs where `SKYWARD_TEST_TORCH` is the URL of an index with a build for CPUs, which has 200 MB; others have gigabytes.
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ async fn a_tensor_of_pytorch_is_a_value_and_the_plugin_writes_it_as_pytorch_read
     assert!(table.contains("torch.Tensor (torch, "), "{table}");
     let file = std::env::temp_dir().join(format!("{}.pt", space.name));
     let path = file.to_string_lossy().into_owned();
-    let save = [&results[..], &["--save", &path]].concat();
+    let save = [&results[..], &["--save", path.as_str()]].concat();
     space.cluster.kubectl(&save).await?.ok()?;
     // An archive with a pickle in it.
     assert!(std::fs::read(&file)?.starts_with(b"PK"));
