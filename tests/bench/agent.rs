@@ -1,6 +1,8 @@
 //! Time and processor time of one run on its machine: the agent alone, without cluster and network.
 
 use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -11,8 +13,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use skyward_agent::{
     daemon::{Home, connect},
     protocol::{
-        Command as Argv, Fact, ForgetRequest, RunSpec, StartRequest, WatchRequest, agent_client::AgentClient,
-        fact, run_spec::Work,
+        Command as Argv, Fact, Finished, ForgetRequest, RunSpec, StartRequest, WatchRequest,
+        agent_client::AgentClient, fact, run_spec::Work,
     },
 };
 use tokio::sync::broadcast;
@@ -30,16 +32,18 @@ const CROWD: u32 = 400;
 const AT_ONCE: usize = 8;
 
 /// A daemon with a home of its own; it ends with this.
-struct Daemon {
+pub(crate) struct Daemon {
     process: Child,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
     agent: AgentClient<Channel>,
     facts: broadcast::Sender<Fact>,
 }
 
 impl Daemon {
-    async fn start(program: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn start(program: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let home = tempfile::tempdir()?;
+        // Users of runs must be able to enter.
+        fs::set_permissions(home.path(), Permissions::from_mode(0o755))?;
         let process = Command::new(program)
             .args([
                 "daemon",
@@ -50,6 +54,7 @@ impl Daemon {
                 "--home",
             ])
             .arg(home.path())
+            .args(arguments)
             .stdin(Stdio::null())
             .spawn()
             .with_context(|| format!("the agent {} does not start", program.display()))?;
@@ -79,46 +84,55 @@ impl Daemon {
         });
         Ok(Self {
             process,
-            _home: home,
+            home,
             agent,
             facts,
         })
     }
 
-    /// Time from the call of Start until the run is reported as finished.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
     async fn run(&self, run_id: String) -> anyhow::Result<Duration> {
-        let mut facts = self.facts.subscribe();
-        let mut agent = self.agent.clone();
         let spec = RunSpec {
-            run_id: run_id.clone(),
+            run_id,
             work: Some(Work::Command(Argv {
                 argv: vec!["true".to_owned()],
             })),
             grace_ms: 1000,
             ..RunSpec::default()
         };
+        Ok(self.finished(spec).await?.0)
+    }
+
+    /// Time from the call of Start until the run is reported as finished, and how it ended.
+    pub(crate) async fn finished(&self, spec: RunSpec) -> anyhow::Result<(Duration, Finished)> {
+        let mut facts = self.facts.subscribe();
+        let mut agent = self.agent.clone();
+        let run_id = spec.run_id.clone();
         let start = Instant::now();
         let request = StartRequest {
             epoch: 1,
             spec: Some(spec),
         };
         agent.start(request).await?;
-        loop {
+        let finished = loop {
             let fact = tokio::time::timeout(Duration::from_secs(20), facts.recv()).await??;
             if fact.run_id == run_id
                 && let Some(fact::Fact::Finished(finished)) = fact.fact
             {
                 anyhow::ensure!(finished.exit_code == 0, "a run failed: {}", finished.message);
-                break;
+                break finished;
             }
-        }
+        };
         let took = start.elapsed();
         let request = ForgetRequest {
             epoch: 1,
             run_ids: vec![run_id],
         };
         agent.forget(request).await?;
-        Ok(took)
+        Ok((took, finished))
     }
 }
 
@@ -131,7 +145,7 @@ impl Drop for Daemon {
 
 /// Start → finished, for a single run and for many at once, and the processor time of a run.
 pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
-    let daemon = Daemon::start(program).await?;
+    let daemon = Daemon::start(program, &[]).await?;
     let mut alone = Vec::new();
     for i in 0..ALONE {
         alone.push(daemon.run(format!("alone-{i}")).await?);

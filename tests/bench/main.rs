@@ -21,6 +21,7 @@ mod results;
 mod sessions;
 mod ssh_server;
 mod tasks;
+mod warm;
 
 use anyhow::Context as _;
 use measure::Bench;
@@ -38,6 +39,7 @@ async fn main() -> anyhow::Result<()> {
         let agent = std::path::PathBuf::from(agent);
         if wanted("agent") {
             agent::run(&agent).await.context("a run on its machine")?;
+            warm::run(&agent).await.context("functions that are forked")?;
         }
         if wanted("sessions") {
             sessions::run(&agent).await.context("sessions")?;

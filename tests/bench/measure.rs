@@ -281,6 +281,12 @@ pub(crate) fn figure(name: &str, value: f64, unit: &str, bar: &str, raw: &str) {
     println!("{name} {value:.1} {unit} bar:{bar} raw:{raw}");
 }
 
+/// Says what is not measured here, and why.
+#[expect(clippy::print_stderr, reason = "said to the person who runs the benchmark")]
+pub(crate) fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
 /// Milliseconds as a number.
 pub(crate) fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use skyward_api::{Machine, Pool};
 use skyward_testkit::{PROVIDER, package_index};
 
-use crate::measure::{Bench, PATIENCE, figure, ms};
+use crate::measure::{Bench, PATIENCE, figure, ms, skipped};
 
 const POOL: &str = "packages";
 /// A pure package without dependencies, and one more of that kind.
@@ -52,7 +52,7 @@ def main():
 /// From the change of the image until its machine has it; the raw limit is what uv needs by hand there.
 pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     let Some(index) = package_index(bench.cluster()).await? else {
-        skipped();
+        skipped("no package index answers; SKYWARD_TEST_INDEX can name one");
         return Ok(());
     };
     // Too large for what an apply would remember in an annotation.
@@ -69,30 +69,15 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
         .collect();
     let image = |pip: &[&str]| json!({"pip": pip, "env": environment, "caBundleRef": {"name": "packages"}});
     let spec = json!({"provider": PROVIDER, "nodes": {"desired": 1}, "image": image(&[BEFORE])});
+    let begun = Instant::now();
     bench.create_pool_of(POOL, spec).await?;
     bench.wait_ready(POOL, 1).await?;
+    let first = begun.elapsed();
     let before = bench.machines().list(&ListParams::default()).await?.items;
-    let hash = hash_of(&bench.pools().get(POOL).await?);
 
-    let params = WatchParams::default()
-        .fields(&format!("metadata.name={POOL}"))
-        .timeout(290);
-    let mut events = bench.pools().watch(&params, "").await?.boxed();
-    let patch = json!({"spec": {"image": image(&[BEFORE, MORE])}});
-    let begun = Instant::now();
-    bench
-        .pools()
-        .patch(POOL, &PatchParams::default(), &Patch::Merge(&patch))
-        .await?;
-    let took = loop {
-        match tokio::time::timeout(PATIENCE, events.try_next()).await?? {
-            Some(WatchEvent::Added(pool) | WatchEvent::Modified(pool)) if is_done(&pool, &hash) => {
-                break begun.elapsed();
-            }
-            Some(_) => {}
-            None => bail!("the watch ended before the environment had changed"),
-        }
-    };
+    let took = changed(bench, &image(&[BEFORE, MORE])).await?;
+    // The same packages in other words: another environment, with nothing to download.
+    let again = changed(bench, &image(&[BEFORE, &format!("{MORE}>=0")])).await?;
     let after = bench.machines().list(&ListParams::default()).await?.items;
     let names = |machines: &[Machine]| -> Vec<String> {
         machines
@@ -118,6 +103,26 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     };
     let download = (cold - warm).max(0.0) * 1e3;
     figure(
+        "environment_cold",
+        ms(first),
+        "ms",
+        "-",
+        &format!(
+            "uv venv and uv pip sync by hand on an empty cache {:.0} ms, and the start of the machine",
+            cold * 1e3
+        ),
+    );
+    figure(
+        "environment_unchanged",
+        ms(again),
+        "ms",
+        "-",
+        &format!(
+            "uv venv and uv pip sync by hand on a warm cache {:.0} ms",
+            warm * 1e3
+        ),
+    );
+    figure(
         "package_added_in_place",
         ms(took),
         "ms",
@@ -130,10 +135,27 @@ pub(crate) async fn run(bench: &Bench) -> anyhow::Result<()> {
     bench.delete_pool(POOL).await
 }
 
-fn skipped() {
-    #[expect(clippy::print_stderr, reason = "said to the person who runs the benchmark")]
-    {
-        eprintln!("skipped, no package index answers: SKYWARD_TEST_INDEX can name one");
+/// Time from the patch of the image until the Pool's machines have its environment.
+async fn changed(bench: &Bench, image: &Value) -> anyhow::Result<Duration> {
+    let hash = hash_of(&bench.pools().get(POOL).await?);
+    let params = WatchParams::default()
+        .fields(&format!("metadata.name={POOL}"))
+        .timeout(290);
+    let mut events = bench.pools().watch(&params, "").await?.boxed();
+    let patch = json!({"spec": {"image": image}});
+    let begun = Instant::now();
+    bench
+        .pools()
+        .patch(POOL, &PatchParams::default(), &Patch::Merge(&patch))
+        .await?;
+    loop {
+        match tokio::time::timeout(PATIENCE, events.try_next()).await?? {
+            Some(WatchEvent::Added(pool) | WatchEvent::Modified(pool)) if is_done(&pool, &hash) => {
+                return Ok(begun.elapsed());
+            }
+            Some(_) => {}
+            None => bail!("the watch ended before the environment had changed"),
+        }
     }
 }
 

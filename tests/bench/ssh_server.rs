@@ -14,6 +14,8 @@ use std::{
 use skyward_core::Secret;
 use skyward_remote::key;
 
+use crate::measure::skipped;
+
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// The server with a folder of its own; agents have their homes in it.
@@ -32,10 +34,7 @@ impl SshServer {
         if Path::new(SSHD).exists() {
             return Self::prepare().map(Some);
         }
-        #[expect(clippy::print_stderr, reason = "said to the person who runs the benchmark")]
-        {
-            eprintln!("skipped, there is no {SSHD}: apt-get install -y openssh-server");
-        }
+        skipped(&format!("there is no {SSHD}; apt-get install -y openssh-server"));
         Ok(None)
     }
 
