@@ -11,7 +11,7 @@
 //! - [`results`]: large return values, and how long they are kept.
 //! - [`packages`]: what a Pool's image puts on its machines; [`environments`]: how a changed image changes them.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
-//! - [`source`]: code of several files; [`uploads`]: of several folders.
+//! - [`source`]: code of several files; [`uploads`]: of several folders; [`git`]: from repositories.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: orphans are found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
