@@ -98,7 +98,9 @@ fn become_work(order: &Order) -> String {
         return "the agent's helper was given no program".to_owned();
     };
     let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
-    let unguarded = |error| format!("it cannot be guarded from other processes of user \"{name}\": {error}");
+    let unguarded = |error: rustix::io::Errno| {
+        format!("it cannot be guarded from other processes of user \"{name}\": {error}")
+    };
     if order.is_guarded
         && let Err(error) = set_keep_capabilities(true)
     {
