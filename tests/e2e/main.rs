@@ -12,6 +12,7 @@
 //! - [`packages`]: what a Pool's image puts on its machines; [`environments`]: how a changed image changes them.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
 //! - [`source`]: code of several files; [`uploads`]: of several folders; [`git`]: from repositories.
+//! - [`storage`]: the client of the package for object stores.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: orphans are found and deleted.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
@@ -33,6 +34,7 @@ mod results;
 mod samples;
 mod secrets;
 mod source;
+mod storage;
 mod strangers;
 mod sweep;
 mod tasks;

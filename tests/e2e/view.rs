@@ -302,5 +302,50 @@ def main():
         });
         assert_eq!(value, expected);
     }
+    parts_and_accelerators(&space).await?;
     space.finish().await
+}
+
+/// On the two machines of the Pool, which have no accelerator.
+async fn parts_and_accelerators(space: &Space) -> Result {
+    let source = "
+import skyward
+def main():
+    numbers, letters = skyward.shard(list(range(4)), 'abcd', shuffle=True, seed=42)
+    sampler, epochs = skyward.DistributedSampler(range(100)), []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append(list(sampler))
+    return {
+        'numbers': numbers, 'letters': ''.join('abcd'[number] for number in numbers) == letters,
+        'in_order': list(skyward.DistributedSampler(range(5), shuffle=False)),
+        'epochs': [len(epoch) for epoch in epochs] == [50, 50] and epochs[0] != epochs[1],
+        'accelerator': skyward.current_accelerator(),
+        'nvidia': [skyward.is_nvidia(), skyward.is_nvidia('H100')],
+        'trainium': [skyward.is_trainium(), skyward.is_trainium('trn1')],
+    }
+";
+    let spec = json!({"placement": "All", "function": {"source": source}});
+    space.task("parts", "p", spec).await?;
+    let done = space.task_ended("parts").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let mut numbers = Vec::new();
+    for (rank, in_order) in [(0, [0, 2, 4]), (1, [1, 3, 0])] {
+        let mut value = done.results[rank].value.clone().unwrap_or_default();
+        let mine = value["numbers"].take();
+        numbers.extend(
+            mine.as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(serde_json::Value::as_u64),
+        );
+        let expected = json!({
+            "numbers": null, "letters": true, "in_order": in_order, "epochs": true,
+            "accelerator": null, "nvidia": [false, true], "trainium": [false, true],
+        });
+        assert_eq!(value, expected);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+    Ok(())
 }

@@ -198,7 +198,7 @@ impl Plan {
 }
 
 /// An address of the node that its Pods can reach: tests run on the node.
-async fn node_address(cluster: &Cluster) -> Result<String> {
+pub async fn node_address(cluster: &Cluster) -> Result<String> {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let node = nodes.list(&ListParams::default()).await?.items.into_iter().next();
     node.and_then(|node| node.status?.addresses)

@@ -16,7 +16,7 @@ mod install;
 mod process;
 mod space;
 
-pub use clouds::{Clouds, Machines};
+pub use clouds::{Clouds, Machines, node_address};
 pub use cluster::{Cluster, Output};
 pub use index::{PackageIndex, package_index};
 pub use install::{
