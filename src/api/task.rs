@@ -491,6 +491,11 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512))]
     pub placed: Vec<SlotAttempt>,
+    /// UID of the Pool that this attempt was placed in, while the attempt runs: a Pool that is made again under the same
+    /// name is another Pool.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub pool_uid: String,
     /// The files that all its attempts run with, from the first one on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceStatus>,

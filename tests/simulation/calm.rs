@@ -108,10 +108,15 @@ impl World {
     fn orphans_but(&self, is_told: impl Fn(&str, &Rented) -> bool) -> Vec<String> {
         let truth = self.truth();
         let left = truth.clouds.iter().flat_map(|(account, cloud)| {
-            let ours = cloud.alive(now()).filter(|machine| machine.mark.cluster == CLUSTER);
-            ours.filter(|machine| !truth.torn.contains(&machine.mark.machine_uid) || !is_told(account, machine))
+            let ours = cloud
+                .alive(now())
+                .filter(|machine| machine.mark.cluster == CLUSTER);
+            ours.filter(|machine| {
+                !truth.torn.contains(&machine.mark.machine_uid) || !is_told(account, machine)
+            })
         });
-        left.map(|machine| format!("{} is an orphan", machine.id)).collect()
+        left.map(|machine| format!("{} is an orphan", machine.id))
+            .collect()
     }
 
     /// Providers that were deleted and are still there.

@@ -76,11 +76,13 @@ impl Dispatcher {
             ..SourceStatus::default()
         });
         status.source = status.source.take().or(read).or(fetched);
+        let pool = self.pool.as_ref().map(|pool| pool.uid.clone());
+        status.pool_uid = pool.clone().unwrap_or_default();
         task.stage = Stage::Placing(Attempt {
             number,
             places,
             started_at: now,
-            pool: self.pool.as_ref().map(|pool| pool.uid.clone()),
+            pool,
             resolved,
             ..Attempt::default()
         });

@@ -80,8 +80,8 @@ const SAID_EACH: u32 = 20;
 const FETCH_AGAIN: Duration = Duration::from_secs(5);
 /// Longest pause before the result store is tried again.
 const STORE_AGAIN: Duration = Duration::from_secs(30);
-/// A Pool that is younger than an earlier leader's attempt by this much is another Pool: clocks of
-/// two machines differ.
+/// A Pool that is younger by this much than an attempt whose Pool is not on record is another Pool: clocks
+/// of two machines differ.
 const SKEW: Duration = Duration::from_mins(1);
 /// Pause before a Secret or ConfigMap that was missing is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);

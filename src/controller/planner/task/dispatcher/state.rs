@@ -160,7 +160,7 @@ pub(super) struct Attempt {
     pub(super) number: u32,
     pub(super) places: Vec<SlotAttempt>,
     pub(super) started_at: Timestamp,
-    /// UID of the Pool that it was placed in; `None` when an earlier leader placed it.
+    /// UID of the Pool that it was placed in; `None` when an earlier version placed it, which did not record that.
     pub(super) pool: Option<String>,
     /// The environment, until every run is started.
     pub(super) resolved: Option<Arc<Resolved>>,

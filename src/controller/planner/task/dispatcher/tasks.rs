@@ -102,6 +102,7 @@ impl Dispatcher {
             number,
             places: places.clone(),
             started_at: entry.status.started_at.as_ref().map_or(now, |time| time.0),
+            pool: Some(entry.status.pool_uid.clone()).filter(|uid| !uid.is_empty()),
             ..Attempt::default()
         }
     }

@@ -375,6 +375,42 @@ fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
 }
 
 #[test]
+fn a_new_leader_knows_the_pool_of_a_run_by_its_uid_whatever_the_clocks_say() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("One"));
+    world.quiet();
+    assert_eq!(world.status(&uid).pool_uid, "pool-uid");
+    // The clock was two minutes ahead when the Pool was made.
+    world.pool.as_mut().unwrap().created = world.now + Duration::from_mins(2);
+    world.restart();
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 0);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.pool_uid.as_str()),
+        (Some(TaskPhase::Succeeded), "")
+    );
+}
+
+#[test]
+fn a_pool_that_is_made_again_did_not_own_the_runs_of_the_pool_before() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let uid = world.create("t", json!("One"));
+    world.quiet();
+    world.pool.as_mut().unwrap().uid = "pool-2".into();
+    world.restart();
+    world.quiet();
+    let (place, run) = only_run(&world);
+    world.finish(place, &run, 143);
+    world.quiet();
+    assert_eq!(world.status(&uid).reason, "PoolDeleted");
+}
+
+#[test]
 fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
     let mut world = World::new(1, 1);
     world.quiet();
