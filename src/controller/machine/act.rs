@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn a_change_of_an_environment_is_counted_once_and_the_first_environment_is_none() {
         let ready = |hash| status(hash, None, true);
-        let changes = [
+        let changes = vec![
             (MachineStatus::default(), status("", None, false), None),
             (status("", None, false), ready("a"), None),
             (ready("a"), ready("a"), None),
