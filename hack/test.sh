@@ -327,12 +327,8 @@ stories() {
   for program in clouds ${programs/e2e/} e2e; do
     [[ " ${STORIES[*]} " != *" e2e-$program "* ]] || continue
     STORIES+=("e2e-$program")
-    # The stories of the other programs take turns with the operator.
-    case $program in
-      clouds) threads=18 ;;
-      e2e) threads=12 ;;
-      *) threads=8 ;;
-    esac
+    threads=8
+    [ "$program" != clouds ] || threads=18
     stage "e2e-$program" images 45 "end-to-end: $program" \
       cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
   done
