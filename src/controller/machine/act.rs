@@ -205,7 +205,10 @@ pub(super) async fn act(
                 "the agent of Machine \"{}/{}\"",
                 seen.machine.namespace, seen.machine.name
             )),
-            Action::Delete => outcomes.deletion = delete(context, seen).await?,
+            Action::Delete => {
+                outcomes.deletion_asked_at = Some(clock::now());
+                outcomes.deletion = delete(context, seen).await?;
+            }
             Action::RemoveFinalizer => remove_finalizer(context, record.object()).await?,
         }
     }

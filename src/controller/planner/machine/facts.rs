@@ -327,6 +327,8 @@ pub struct Outcomes {
     pub order: Option<Result<String, ProviderError>>,
     /// Of the deletion.
     pub deletion: Option<Result<Deletion, ProviderError>>,
+    /// When the deletion was asked for.
+    pub deletion_asked_at: Option<Timestamp>,
 }
 
 /// What was read for a Machine, as it came.
@@ -401,8 +403,11 @@ impl Looked<'_> {
             (None, None) => AccountState::Gone,
         };
         let settle_time = capabilities.map_or(Duration::ZERO, |c| c.settle_time);
-        // An answer that came late tells what was there when it was asked for.
-        let late = elapsed(self.asked_at, now);
+        // An answer that came late tells what was there when it was asked for, also that of a deletion.
+        let asked_at = outcomes
+            .deletion_asked_at
+            .map_or(self.asked_at, |at| at.min(self.asked_at));
+        let late = elapsed(asked_at, now);
         Observed {
             counted_by_provider: self.provider.is_none_or(|provider| {
                 let status = provider.status.as_ref();

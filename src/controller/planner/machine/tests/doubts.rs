@@ -221,23 +221,33 @@ fn an_answer_that_came_late_proves_what_was_there_when_it_was_asked_for() {
     let mut facts = deleting(world()).machine;
     facts.status.accepted_at = Some(Time(at(NOW - 8)));
     let machine = Machine::new("m", facts.spec.clone());
-    let seen = |asked: i64, now: i64| {
+    let seen = |asked: i64, deletion: Option<i64>, now: i64| {
         let looked = Looked {
             capabilities: Some(&slow),
             asked_at: at(asked),
+            outcomes: Outcomes {
+                deletion: deletion.map(|_| Ok(Deletion::Gone)),
+                deletion_asked_at: deletion.map(at),
+                ..Outcomes::default()
+            },
             ..looked(&machine, facts.clone(), LookupOutcome::Absent)
         };
         looked
             .observed(&mut MachineMemory::default(), at(now))
             .unseen_until
     };
-    assert_eq!(seen(NOW, NOW), Some(at(NOW + 22)));
+    assert_eq!(seen(NOW, None, NOW), Some(at(NOW + 22)));
     assert_eq!(
-        seen(NOW, NOW + 25),
+        seen(NOW, None, NOW + 25),
         Some(at(NOW + 47)),
         "the answer is as old as the question"
     );
-    assert_eq!(seen(NOW + 25, NOW + 25), Some(at(NOW + 22)));
+    assert_eq!(
+        seen(NOW + 25, Some(NOW), NOW + 25),
+        Some(at(NOW + 47)),
+        "also that of the deletion, whatever was looked at since"
+    );
+    assert_eq!(seen(NOW + 25, None, NOW + 25), Some(at(NOW + 22)));
 }
 
 /// The former order died with its machine, and the list lags.
@@ -252,7 +262,7 @@ fn what_an_accepted_order_made_is_not_taken_for_an_earlier_machine_of_its_mark()
         let looked = Looked {
             outcomes: Outcomes {
                 order: Some(Ok(accepted.to_owned())),
-                deletion: None,
+                ..Outcomes::default()
             },
             ..looked(&machine, facts.clone(), LookupOutcome::There(earlier.clone()))
         };
