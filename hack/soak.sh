@@ -7,6 +7,7 @@
 #   make soak SEED=123 ROUNDS=1    one round again, with the seed that failed
 #   make soak ONLY=chaos           chaos alone: round after round of it, and its figures
 #   make soak ONLY=simulation      histories of the simulation alone; needs no cluster
+# SKYWARD_TORCH_INDEX names a package index with PyTorch for CPUs: then a training with it is among the stories, too.
 #
 # Each round runs the simulation and properties (the seed chooses their histories: 2,000 of the
 # simulation in each round; CASES says how many each property tries) and the stories of the cluster

@@ -179,7 +179,7 @@ keep_evidence() {
     {
       "${k[@]}" get events -A --sort-by .lastTimestamp >"$to/events.txt"
       "${k[@]}" get pods,services,apiservices -A -o wide >"$to/objects.txt"
-      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
+      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev,crontasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
       for pod in $("${k[@]}" get pods -n skyward-system -o name); do
         "${k[@]}" logs -n skyward-system "$pod" --all-containers --prefix --tail 5000 >"$to/${pod#pod/}.log"
         "${k[@]}" logs -n skyward-system "$pod" --all-containers --previous --tail 5000 >"$to/${pod#pod/}.previous.log" || true
@@ -270,6 +270,15 @@ lints() {
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
 }
+# The result store in a bucket is tried with servers that keep their promises about creates, by unit tests and a story.
+s3_servers() {
+  [ -z "${OUTCOME[s3-servers]:-}" ] || return 0
+  stage s3-servers tools 15 "versitygw and gofakes3, servers of S3 for the tests" hack/s3-servers.sh
+  if [ "${OUTCOME[s3-servers]:-}" = ok ]; then
+    SKYWARD_S3_SERVERS=$(hack/s3-servers.sh)
+    export SKYWARD_S3_SERVERS
+  fi
+}
 tools_of_units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
   # The clients of AWS and S3 are tested with a third-party server, within the unit and Python tests.
@@ -278,6 +287,7 @@ tools_of_units() {
     SKYWARD_MOTO=$(hack/moto.sh)
     export SKYWARD_MOTO
   fi
+  s3_servers
   # The simulators of the clouds are tested with the clients that the clouds publish.
   stage vendor-clients tools 10 "the clouds' own clients for the tests" hack/vendor-clients.sh
   if [ "${OUTCOME[vendor-clients]:-}" = ok ]; then
@@ -341,6 +351,7 @@ before_the_cluster() {
     stage release cluster-tools 5 "release, packed twice from stubs" tests/release/run.sh
   # The other image needs the operator; this one is Debian's packages.
   stage node tools 20 "node image" hack/images/node.sh
+  s3_servers
 }
 on_the_cluster() {
   a_cluster

@@ -2,6 +2,8 @@
 
 mod cost;
 mod image;
+mod scaling;
+mod template;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -9,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    duration::Duration,
+    duration::{Duration, DurationOrNever},
     environment::PoolEnvironment,
     machine::BootstrapFailure,
     offer::Architecture,
@@ -19,6 +21,8 @@ use crate::{
 
 pub use cost::PoolCost;
 pub use image::{Image, PipIndex};
+pub use scaling::{Autoscale, PoolLifetime, PoolScaling, ScalingReason};
+pub use template::PoolTemplate;
 
 /// Machines wanted, and what they are. Tasks of the same namespace run on them.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -39,6 +43,7 @@ pub use image::{Image, PipIndex};
     ),
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".status.accelerator"),
+    printcolumn(name = "Machines", type_ = "string", json_path = ".status.machinesSummary"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
@@ -73,6 +78,7 @@ pub use image::{Image, PipIndex};
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.provider) || (has(self.candidates) && self.candidates.all(candidate, has(candidate.provider)))").message("a Pool needs provider, the name of a Provider, or candidates that each have one; see `kubectl get providers.skyward.dev`"))]
+#[x_kube(validation = Rule::new("!has(self.autoscale) || has(self.nodes.max)").message("autoscale needs nodes.max: how many machines the Pool may grow to, such as nodes: {desired: 1, max: 8}").field_path(".autoscale"))]
 #[x_kube(validation = Rule::new("!has(self.spotPercent) || !has(self.allocation)").message("write either allocation or spotPercent, not both"))]
 pub struct PoolSpec {
     /// Name of the Provider that machines come from, unless a candidate names another. A change
@@ -128,10 +134,24 @@ pub struct PoolSpec {
     /// its machines. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// How many machines, such as `{desired: 4, min: 2}`. May be changed at any time: the Pool
-    /// grows, or gives up idle machines first.
+    /// How many machines, such as `{desired: 4, min: 2}` or `{desired: 1, max: 8}`. May be changed at any time: the
+    /// Pool grows, or gives up idle machines first.
     #[serde(default)]
     pub nodes: Nodes,
+    /// How a Pool with `nodes.max` shrinks, such as `{scaleDownAfter: 5m}`. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscale: Option<Autoscale>,
+    /// The Pool sleeps after it has had nothing to do for this long, from `10s` on: it returns all machines, and the
+    /// next Task wakes it. `Never` keeps them. When left out, the `idleTimeout` of the Provider: by default `10m`, and
+    /// `Never` for `container`. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("idleTimeout", "10s"))]
+    pub idle_timeout: Option<DurationOrNever>,
+    /// The Pool ends its runs and returns its machines after this long, however busy it is, and stays so until its spec
+    /// changes. It counts from when the field is set. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("maxLifetime", "1m"))]
+    pub max_lifetime: Option<Duration>,
     /// Accelerator of each machine, such as `{name: H100, count: 8}`; none when left out. A change
     /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,9 +343,10 @@ pub struct Budget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.min) || self.desired == 0 || self.min <= self.desired").message("nodes.min must not be above nodes.desired; lower it or raise nodes.desired"))]
+#[x_kube(validation = Rule::new("!has(self.max) || self.max >= self.desired").message("nodes.max must not be below nodes.desired; raise it or lower nodes.desired").field_path(".max"))]
 #[x_kube(validation = Rule::new("self.desired <= 500").message("a Pool has at most 500 machines; use several Pools for more").field_path(".desired"))]
 pub struct Nodes {
-    /// Machines wanted. 0 turns the Pool off. At most 500. Default 1.
+    /// Machines wanted. 0 turns the Pool off. With `max` the least of them. At most 500. Default 1.
     #[serde(default = "one")]
     pub desired: u32,
     /// The Pool is Ready, and broadcasts start, with this many machines. Not above `desired`
@@ -333,6 +354,23 @@ pub struct Nodes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 500))]
     pub min: Option<u32>,
+    /// Machines that the Pool may grow to while work waits. Not below `desired`, at most 500. When left out, the Pool
+    /// has `desired` machines whatever waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 500))]
+    pub max: Option<u32>,
+}
+
+impl Nodes {
+    /// Most machines that the Pool may have.
+    pub fn most(&self) -> u32 {
+        self.max.unwrap_or_default().max(self.desired)
+    }
+
+    /// Whether the Pool grows with its work. A Pool that is off does not.
+    pub fn grows(&self) -> bool {
+        self.desired > 0 && self.max.is_some_and(|most| most > self.desired)
+    }
 }
 
 const fn one() -> u32 {
@@ -344,6 +382,7 @@ impl Default for Nodes {
         Self {
             desired: 1,
             min: None,
+            max: None,
         }
     }
 }
@@ -368,6 +407,16 @@ pub struct Worker {
     #[schemars(length(max = 32), inner(length(min = 1, max = 128)))]
     #[x_kube(validation = crate::rule::each_matches(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", "preload takes names of Python modules as import has them, such as torch or sklearn.linear_model, each as its own entry"))]
     pub preload: Vec<String>,
+    /// Whether one Python runs a function for one item of `forEach` after the other, so that modules, models and
+    /// connections that an item has loaded are there for the next one; otherwise each item has a process of its own.
+    /// Default true. A change takes effect for Tasks that start after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reuse_processes: Option<bool>,
+    /// Chunks of items of `forEach` that wait at each place beside those that the distance of the machine asks for.
+    /// Default 0: few items wait where they take long. A change takes effect for Tasks that start after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 64))]
+    pub buffer: Option<u32>,
     /// User that Tasks run as. Default `skyward`, an unprivileged user that bootstrap
     /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
     /// ordinary user. A change replaces machines when idle.
@@ -448,6 +497,8 @@ pub enum PoolPhase {
     Stalled,
     /// `nodes.desired` is 0.
     Off,
+    /// It has had nothing to do for `idleTimeout` and returned its machines; the next Task wakes it.
+    Sleeping,
     /// `spec.suspend` is true.
     Suspended,
     /// Being deleted.
@@ -473,6 +524,19 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 300))]
     pub accelerator: String,
+    /// Machines that the Pool works towards now: between `nodes.desired` and `nodes.max`, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_machines: Option<u32>,
+    /// The same, with the bounds of a Pool that grows, as `3 (1-8)`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub machines_summary: String,
+    /// Why these are as many, and when the Pool sleeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<PoolScaling>,
+    /// How long it has lived, where its spec sets `maxLifetime`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<PoolLifetime>,
     /// Ready machines and wanted machines, as `3/4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 16))]

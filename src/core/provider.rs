@@ -36,6 +36,12 @@ pub trait Provider: Send + Sync {
     /// Proves the credentials by a real call; answers with the account's id.
     async fn account(&self) -> Result<String, ProviderError>;
 
+    /// What the API tells of the account besides its id: money, quotas, rights. For people; nothing is decided by it.
+    /// Read-only; empty where the API tells nothing.
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        Ok(Vec::new())
+    }
+
     /// Everything that can be rented now (P7).
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError>;
 
@@ -75,6 +81,15 @@ pub trait Provider: Send + Sync {
     fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
         None
     }
+}
+
+/// Something that the API of a cloud tells of an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AccountFact {
+    /// What it is, in words: `balance in USD`.
+    pub what: &'static str,
+    /// As the cloud tells it, in one line.
+    pub value: String,
 }
 
 /// Which machines a list is about.
@@ -181,7 +196,7 @@ pub struct Capabilities {
     pub fuse: bool,
     /// What tells of a spot machine that will be taken back.
     pub reclaim_notice: ReclaimNotice,
-    /// How long before that; zero where nothing tells of it before.
+    /// How long before that; zero where nothing tells of it before, or where that is not published.
     pub reclaim_ahead: Duration,
     /// What a machine costs that stands halted.
     pub halted: Halted,

@@ -16,7 +16,7 @@ const LASTS: Duration = Duration::from_secs(15);
 const SLOW: Fault = Fault::Latency { millis: 16_000 };
 
 /// Calls that the cloud got since its log was cleared and that may have changed something.
-fn changes(bench: &Bench) -> BTreeSet<String> {
+pub(crate) fn changes(bench: &Bench) -> BTreeSet<String> {
     let known = bench.sim.known_calls();
     let reads = |name: &str| {
         // EC2's calls are all POST, and known by their names.

@@ -67,7 +67,7 @@ async fn install(cluster: &Cluster) -> Result<()> {
         .context("waiting for the CRDs")?;
     // Established comes before the API server serves the new schema.
     cluster
-        .kubectl(&["get", "providers,offers,pools,machines,tasks", "-A"])
+        .kubectl(&["get", "providers,offers,pools,machines,tasks,crontasks", "-A"])
         .await?
         .ok()
         .map(drop)

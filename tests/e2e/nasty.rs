@@ -135,7 +135,7 @@ async fn a_task_that_fills_its_disk_is_told_so() -> Result {
 }
 
 /// A Pool of one machine with the agent's home on a small disk.
-async fn pool_with_a_small_disk(space: &Space) -> Result {
+pub(crate) async fn pool_with_a_small_disk(space: &Space) -> Result {
     let provider = space
         .provider("p", json!({"container": {"privileged": true}}))
         .await?;

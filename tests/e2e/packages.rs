@@ -1,7 +1,7 @@
 //! Packages that a Pool's `image` installs on its machines. The tests need a package index in reach
 //! of Pods; without one they print so.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use skyward_api::{Pool, TaskPhase};
 use skyward_testkit::{PackageIndex, Result, Space, package_index};
 
@@ -20,6 +20,16 @@ pub(crate) async fn certificates(space: &Space, index: &PackageIndex) -> Result 
         .await?
         .ok()
         .map(drop)
+}
+
+/// What the image of a Pool says so that its machines reach that index, once [`certificates`] are there.
+pub(crate) fn image_with(index: &PackageIndex) -> Value {
+    let env: Vec<Value> = index
+        .environment
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    json!({"env": env, "caBundleRef": {"name": "proxy"}})
 }
 
 #[tokio::test]
@@ -102,12 +112,8 @@ async fn a_pickled_function_runs_where_its_packages_are_and_is_unpickled_by_its_
         return space.finish().await;
     };
     certificates(&space, &index).await?;
-    let env: Vec<_> = index
-        .environment
-        .iter()
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect();
-    let image = json!({"pip": ["cloudpickle", "lz4"], "env": env, "caBundleRef": {"name": "proxy"}});
+    let mut image = image_with(&index);
+    image["pip"] = json!(["cloudpickle", "lz4"]);
     space.pool("p", 1, json!({"image": image})).await?;
     let python = "import platform\ndef main(): return platform.python_version()";
     space

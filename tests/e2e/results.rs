@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use kube::ResourceExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase};
 use skyward_testkit::{PATIENCE, Result, Space};
@@ -92,6 +96,54 @@ async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
     assert!(folder.exists(), "log and result are kept until then");
     space.wait_gone::<Task>("brief", PATIENCE).await?;
     assert!(gone(&folder).await, "{} stayed", folder.display());
+    space.finish().await
+}
+
+/// As if the end of the Task had been recorded so many minutes ago.
+async fn ended_before(space: &Space, name: &str, minutes: i64) -> Result {
+    let tasks = space.api::<Task>();
+    let at = Time(jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes));
+    let mut conditions = tasks.get(name).await?.status.unwrap_or_default().conditions;
+    for condition in &mut conditions {
+        condition.last_transition_time = at.clone();
+    }
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    tasks.patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn logs_and_results_expire_each_in_its_time_and_readers_are_told_so() -> Result {
+    let space = story("retention").await?;
+    space.pool("p", 1, json!({})).await?;
+    let source = "def main():\n    print('hello')\n    return 'y' * 10_000\n";
+    let spec = json!({"retention": {"logs": "1h", "results": "2h"}, "function": {"source": source}});
+    space.task("kept", "p", spec).await?;
+    let kept = space.task_ended("kept").await?;
+    assert!(stored(&kept)?.exists());
+    let log = ["skyward", "logs", "kept", "-n", &space.name];
+    assert!(space.cluster.kubectl(&log).await?.ok()?.contains("hello"));
+
+    ended_before(&space, "kept", 90).await?;
+    let refused = space.cluster.kubectl(&log).await?.refused()?;
+    assert!(refused.contains("spec.retention.logs"), "{refused}");
+    assert!(
+        value_of(&space, "kept").await?.contains("yyyyyyyyyy"),
+        "its result has half an hour"
+    );
+
+    ended_before(&space, "kept", 150).await?;
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/kept/result",
+        space.name
+    );
+    let refused = space.kubectl(&["get", "--raw", &path]).await?.refused()?;
+    assert!(
+        refused.contains("ResultsExpired") && refused.contains("spec.retention.results"),
+        "{refused}"
+    );
+    let table = plugin(&space, &["results", "kept"]).await?;
+    assert!(table.contains("Succeeded"), "how it ended stays: {table}");
     space.finish().await
 }
 

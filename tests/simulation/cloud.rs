@@ -250,5 +250,6 @@ fn endpoint() -> Endpoint {
     Endpoint {
         dial: Dial::Address(std::net::SocketAddr::from(([10, 0, 0, 7], 22))),
         user: "root".to_owned(),
+        password: None,
     }
 }

@@ -196,8 +196,14 @@ impl Play {
     }
 
     fn happen_to_a_machine(&mut self) {
+        let what = self.random.random_range(0..5);
+        self.befall_a_machine(what);
+    }
+
+    /// One of five things happens to a machine.
+    pub(crate) fn befall_a_machine(&mut self, what: usize) {
         let now = now();
-        let (what, which) = (self.random.random_range(0..5), self.random.random_range(0..1000));
+        let which = self.random.random_range(0..1000);
         let mut truth = self.world.truth();
         let mut alive = Vec::new();
         for (account, cloud) in &truth.clouds {
@@ -313,7 +319,7 @@ impl Play {
         self.give_regions(&provider, &all[from..=until]);
     }
 
-    fn change_stock(&mut self) {
+    pub(crate) fn change_stock(&mut self) {
         let out = self.random.random_bool(0.3);
         if !out {
             return self.sell_out(false);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use skyward_core::{
     Capabilities, Market, Offer, Usd,
     offer::{Architecture, Availability},
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 
 use crate::time::{Moment, SECOND};
@@ -164,6 +164,97 @@ const HYPERSTACK: Kind = Kind {
     tells_start: true,
 };
 
+/// TensorDock: virtual machines whose marks are their names; nothing is shared, and lists lag for minutes.
+const TENSORDOCK: Kind = Kind {
+    capabilities: Capabilities {
+        mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(180),
+        poll_interval: Duration::from_secs(20),
+        marketplace: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("tensordock")
+    },
+    regions: &["dallas", "frankfurt"],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+};
+
+/// JarvisLabs: containers whose marks are their names and the keys of their Pools; both markets, billed by the minute;
+/// nothing is run at the first boot.
+const JARVISLABS: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(120),
+        billing_step: Duration::from_secs(60),
+        ..Capabilities::of("jarvislabs")
+    },
+    regions: &["in", "eu"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+};
+
+/// Novita: containers behind a proxy; marks in names and environments, both markets, and no boot data.
+const NOVITA: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        mark_writers: MarkWriters::Account,
+        self_stop: SelfStop::Partial,
+        reclaim_notice: ReclaimNotice::Reported,
+        ..Capabilities::of("novita")
+    },
+    regions: &[""],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Massed Compute: virtual machines with marks in names and start-up commands; keys are shared; both markets, billed by
+/// the minute. A machine that is not shown counts as there for the settle time.
+const MASSEDCOMPUTE: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Name,
+        mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(90),
+        billing_step: Duration::from_secs(60),
+        connected: true,
+        ..Capabilities::of("massedcompute")
+    },
+    regions: &[""],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
+/// Google Cloud: instances with labels, whose orders are accepted before a host is found; the firewall rules of a
+/// Pool are shared. A machine that shuts itself down keeps its disk.
+const GCP: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        self_stop: SelfStop::Partial,
+        billing_minimum: Duration::from_secs(60),
+        connected: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("gcp")
+    },
+    regions: &["us-a", "us-b"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+};
+
 /// Pods of a cluster: nothing lags, and there is no bill.
 const CONTAINER: Kind = Kind {
     capabilities: Capabilities {
@@ -184,7 +275,7 @@ const CONTAINER: Kind = Kind {
 };
 
 /// All of them.
-pub(crate) const ALL: [&Kind; 8] = [
+pub(crate) const ALL: [&Kind; 13] = [
     &AWS,
     &RUNPOD,
     &VASTAI,
@@ -193,6 +284,11 @@ pub(crate) const ALL: [&Kind; 8] = [
     &DIGITALOCEAN,
     &SCALEWAY,
     &HYPERSTACK,
+    &TENSORDOCK,
+    &JARVISLABS,
+    &NOVITA,
+    &MASSEDCOMPUTE,
+    &GCP,
 ];
 
 impl Kind {

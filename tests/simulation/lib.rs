@@ -11,7 +11,7 @@
 //! each time: the order in which a process polls its tasks is not the seed's.
 //!
 //! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, [`calm`]
-//! when all is calm again; [`tasks`] all of that for Tasks, [`shortages`] for what cannot be had, and [`restored`] for an API server that
+//! when all is calm again; [`tasks`] all of that for Tasks, [`shortages`] for what cannot be had, [`elastic`] for Pools that grow and sleep, [`order`] for Tasks that wait for each other and for the clock, and [`restored`] for an API server that
 //! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed, and
 //! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose,
 //! which must be found.
@@ -25,10 +25,12 @@ mod campaign;
 mod canary;
 mod client;
 mod cloud;
+mod elastic;
 mod happenings;
 mod histories;
 mod journal;
 mod kinds;
+mod order;
 mod planted;
 mod play;
 mod process;

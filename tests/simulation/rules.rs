@@ -40,6 +40,8 @@ pub(crate) struct Watched {
     attempts: BTreeSet<(String, u32)>,
     /// What was asked for, and since when: machines of a Pool by its UID, limits of a Provider by its name.
     asked: BTreeMap<String, Vec<(Moment, usize)>>,
+    /// When a Task of the Pool of that name was last seen that had not ended.
+    worked: BTreeMap<String, Moment>,
 }
 
 impl Watched {
@@ -48,6 +50,7 @@ impl Watched {
             version,
             attempts: BTreeSet::new(),
             asked: BTreeMap::new(),
+            worked: BTreeMap::new(),
         }
     }
 
@@ -64,6 +67,22 @@ impl Watched {
         }
     }
 
+    /// A Task of that Pool has not ended, or had not until now.
+    pub(crate) fn note_work(&mut self, pool: &str) {
+        self.worked.insert(pool.to_owned(), now());
+    }
+
+    /// Whether a Task of that Pool was seen within [`VIEW`] that had not ended.
+    pub(crate) fn had_work(&self, pool: &str) -> bool {
+        self.worked.get(pool).is_some_and(|at| *at + VIEW > now())
+    }
+
+    /// Whether a user changed the spec of the Pool with that UID within [`VIEW`].
+    pub(crate) fn is_new_spec(&self, uid: &str) -> bool {
+        let asked = self.asked.get(&spec_of(uid)).and_then(|asked| asked.last());
+        asked.is_some_and(|(since, _)| *since + VIEW > now())
+    }
+
     /// The most that was asked for within [`VIEW`].
     fn most(&self, key: &str) -> usize {
         let asked = self.asked.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -74,6 +93,15 @@ impl Watched {
             .filter(|(_, until)| until.saturating_add(VIEW) > now());
         lately.map(|((_, number), _)| *number).max().unwrap_or(0)
     }
+}
+
+/// Under which the least number of machines of a Pool is kept, and under which the generation of its spec.
+fn floor_of(uid: &str) -> String {
+    format!("{uid}/floor")
+}
+
+fn spec_of(uid: &str) -> String {
+    format!("{uid}/spec")
 }
 
 /// An object of ours, which can always be read.
@@ -126,12 +154,18 @@ impl World {
         for change in self.server.changes_since(since) {
             self.truth().watched.version = change.version;
             match (change.plural(), change.gone) {
-                ("pools", false) => self.pool_asks(&change.object),
+                ("pools", false) => {
+                    self.pool_asks(&change.object);
+                    self.may_scale(&change);
+                }
                 ("pools", true) => self.pool_may_go(&change),
                 ("providers", false) => self.provider_asks(&change.object),
                 ("machines", false) if change.before.is_none() => self.may_be_recorded(&change.object),
                 ("machines", true) => self.may_be_let_go(&change),
-                ("tasks", _) => self.task_changed(&change),
+                ("tasks", _) => {
+                    self.work_changed(&change);
+                    self.task_changed(&change);
+                }
                 _ => {}
             }
         }
@@ -156,8 +190,14 @@ impl World {
 
     fn pool_asks(&self, pool: &Value) {
         let uid = text(pool, "/metadata/uid");
-        let desired = pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1);
-        self.truth().watched.ask(uid, desired as usize);
+        let nodes = &pool["spec"]["nodes"];
+        let desired = nodes["desired"].as_u64().unwrap_or(1);
+        let most = nodes["max"].as_u64().unwrap_or(0).max(desired);
+        let generation = pool["metadata"]["generation"].as_u64().unwrap_or(0);
+        let mut truth = self.truth();
+        truth.watched.ask(uid, most as usize);
+        truth.watched.ask(&floor_of(uid), desired as usize);
+        truth.watched.ask(&spec_of(uid), generation as usize);
     }
 
     /// At each record of a machine: nothing is ordered twice, and no limit is passed.
@@ -186,6 +226,7 @@ impl World {
             .iter()
             .filter(|machine| machine.spec.provider == spec.provider)
             .count();
+        let works = self.has_work(&spec.pool);
         let mut truth = self.truth();
         let is_new = truth
             .watched
@@ -200,6 +241,13 @@ impl World {
         let wanted = truth.watched.most(&spec.pool_uid);
         truth.rule(slots.len() < wanted, || {
             format!("more machines of {} than the {wanted} that are wanted", spec.pool)
+        });
+        let floor = truth.watched.most(&floor_of(&spec.pool_uid));
+        truth.rule(works || slots.len() < floor, || {
+            format!(
+                "a machine of {} beyond its {floor} is ordered without work",
+                spec.pool
+            )
         });
         let limit = truth.watched.most(&spec.provider);
         truth.rule(used < limit, || {
@@ -266,6 +314,7 @@ impl World {
     pub(crate) fn may_be_ended(&self, truth: &mut Truth, account: &str, machine: &ProviderMachine) {
         let is_ours = machine.mark.cluster == CLUSTER;
         truth.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
+        self.may_be_drained(truth, machine);
         self.may_be_ended_after_restore(truth, account, &machine.id);
     }
 }

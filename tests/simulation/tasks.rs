@@ -178,6 +178,38 @@ impl World {
         });
     }
 
+    /// Runs that a machine has, and that the only copy of their Task's outcome is of.
+    pub(crate) fn needed_runs(&self, truth: &Truth, id: &str) -> Vec<String> {
+        let there = truth.machine(id).filter(|machine| machine.answers(now()));
+        let Some(machine) = there.filter(|_| !truth.is_excused(id)) else {
+            return Vec::new();
+        };
+        let objects = self.server.all("tasks");
+        let is_needed = |run: &RunId| {
+            let mut named = objects
+                .iter()
+                .filter(|task| text(task, "/metadata/uid") == &*run.uid);
+            named.any(|object| {
+                let task: Task = read(object);
+                let status = task.status.unwrap_or_default();
+                // What other runs of an attempt did says nothing where one of them was lost.
+                status.phase == Some(TaskPhase::Running)
+                    && status.attempt == run.attempt
+                    && status.placed.len() == 1
+                    && task.spec.suspend != Some(true)
+            })
+        };
+        let own = machine
+            .agent
+            .runs
+            .iter()
+            .filter(|(_, run)| run.ends.1.is_its_own());
+        own.filter_map(|(id, _)| RunId::parse(id))
+            .filter(is_needed)
+            .map(|run| run.to_string())
+            .collect()
+    }
+
     /// A Task was written: it ends once, succeeds when its runs did, and runs again only if it did not end by
     /// itself.
     pub(crate) fn task_changed(&self, change: &Change) {
@@ -220,7 +252,15 @@ impl World {
             let needs_another = runs.len() != old.placed.len()
                 || runs.is_empty()
                 || !runs.iter().all(|begun| ended_by_itself(begun));
-            truth.rule(needs_another, || {
+            let spec = read::<Task>(before).spec;
+            let on_failure = spec
+                .retries
+                .and_then(|retries| retries.on_failure)
+                .unwrap_or_default();
+            let is_retried = on_failure > 0
+                && old.failures <= on_failure
+                && runs.iter().any(|begun| begun.ends.1 != End::Exits(0));
+            truth.rule(needs_another || is_retried, || {
                 format!(
                     "Task {name} runs again, and attempt {} had ended by itself",
                     old.attempt
@@ -257,8 +297,12 @@ impl World {
             let phase = status.phase.unwrap_or_default();
             let pool = pools
                 .iter()
-                .find(|pool| text(pool, "/metadata/name") == task.spec.pool);
-            let desired = pool.map_or(0, |pool| pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1));
+                .find(|pool| text(pool, "/metadata/name") == task.pool());
+            // A Pool of its own is yet to be made.
+            let without = u64::from(task.spec.pool_template.is_some());
+            let desired = pool.map_or(without, |pool| {
+                pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1)
+            });
             let may_wait = desired == 0 && phase != TaskPhase::Running;
             if !phase.is_finished() && !may_wait {
                 let name = task.name_any();
@@ -336,6 +380,24 @@ impl Play {
             "retries": retries.map(|retries| json!({ "onInterruption": retries })),
         }});
         self.tell(format!("somebody makes a Task: {task}"));
+        let made = self.world.server.put("tasks", TEAM, task);
+        made.expect("it is not there yet");
+        self.note();
+    }
+
+    /// A user makes a Task with a Pool of its own.
+    pub(crate) fn add_whole_job(&mut self, name: &str, provider: &str, desired: u32) {
+        let task = json!({ "metadata": { "name": name }, "spec": {
+            "command": ["work"],
+            "placement": "All",
+            "poolTemplate": { "spec": {
+                "provider": provider,
+                "nodes": { "desired": desired },
+                "topology": "Independent",
+                "provisionRetryDelay": "5s",
+            } },
+        }});
+        self.tell(format!("somebody makes a Task with a Pool of its own: {task}"));
         let made = self.world.server.put("tasks", TEAM, task);
         made.expect("it is not there yet");
         self.note();

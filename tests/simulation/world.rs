@@ -172,6 +172,8 @@ impl World {
                 kind.name(): { "regions": kind.regions },
                 "allowedNamespaces": {},
                 "credentialsSecretRef": { "name": format!("of-{name}") },
+                // These histories ask for machines without work. Pools that sleep have histories of their own.
+                "idleTimeout": "Never",
             },
         });
         self.server

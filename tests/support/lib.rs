@@ -7,6 +7,7 @@
 
 #![allow(clippy::missing_docs_in_private_items)]
 
+mod bucket;
 mod cleanup;
 mod clouds;
 mod cluster;
@@ -16,6 +17,7 @@ mod install;
 mod process;
 mod space;
 
+pub use bucket::Bucket;
 pub use clouds::{Clouds, Machines, node_address};
 pub use cluster::{Cluster, Output};
 pub use index::{PackageIndex, package_index};

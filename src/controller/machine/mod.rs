@@ -199,7 +199,7 @@ async fn route(context: &Context) {
                         of_provider(name);
                     }
                 }
-                Change::Offers(_) | Change::Namespace(_) => {}
+                Change::Offers(_) | Change::Namespace(_) | Change::CronTask(_) => {}
             },
             // Machines become idle with every run; only draining Machines wait for that, and the one whose turn it is
             // to change its environment.

@@ -4,18 +4,7 @@ use skyward_api::{
     condition::{self, find, reason},
     machine::{MachineSpec, MachineStatus},
 };
-
-/// Name of a Machine: unique for ever, since the UID of its Pool and an attempt that is
-/// never used twice are part of it; a DNS label, since a Pod may have the same name.
-pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> String {
-    let stem: String = pool
-        .chars()
-        .take(40)
-        .map(|c| if c == '.' { '-' } else { c })
-        .collect();
-    let uid: String = pool_uid.chars().filter(|c| *c != '-').take(5).collect();
-    format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
-}
+pub use skyward_core::order::machine_name;
 
 /// Whether a record is of the installation `cluster`; `unnamed`: the installation of records that
 /// name none.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
     Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, error::ErrorClass,
-    machine::FailureKind, order::Owner,
+    machine::FailureKind, order::Owner, provider::AccountFact,
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -23,6 +23,7 @@ use crate::{
     Cache,
     http::{Batched, operation},
     kind::overridden,
+    owners::Owners,
     shared::Shared,
 };
 
@@ -48,6 +49,12 @@ pub trait Listed: Clone + Send + Sync + 'static {
     fn unfinished(&self) -> bool {
         false
     }
+
+    /// Whether it lacks what the cloud tells of a machine that is asked for by its id, as entries of some
+    /// lists do.
+    fn is_brief(&self) -> bool {
+        false
+    }
 }
 
 /// The calls of one account at such a cloud. Calls that change something are made only
@@ -70,6 +77,11 @@ pub trait Service: Send + Sync + 'static {
     async fn account(&self) -> Result<Option<String>, ProviderError> {
         self.machines().await?;
         Ok(None)
+    }
+
+    /// What the API tells of the account besides its id.
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        Ok(Vec::new())
     }
 
     /// Everything that can be rented now.
@@ -122,6 +134,12 @@ pub trait Service: Send + Sync + 'static {
     /// Stores of the account in which Pools have their keys and scripts.
     fn stores(&self) -> Vec<&Shared> {
         Vec::new()
+    }
+
+    /// The keys that say whose machines are, where names are short: that of a Pool stays while one of its machines is
+    /// there.
+    fn owners(&self) -> Option<&Owners> {
+        None
     }
 
     /// Other resources that Pools of an installation share.
@@ -234,7 +252,7 @@ impl<S: Service> LookUp<S> {
     }
 
     /// Looks for a machine, also one that is gone. A machine that the list lacks is looked up by
-    /// its id, where that is known: lists may lag, or leave out the mark.
+    /// its id, where that is known: lists may lag, leave out the mark, or be brief.
     async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
         let machines = self.machines().await?;
         self.look_among(&machines, machine).await
@@ -258,7 +276,7 @@ impl<S: Service> LookUp<S> {
         };
         let listed = machines.iter().find(|found| found.id() == *id).cloned();
         let found = match listed {
-            Some(found) if !is_nobodys(&found) => Some(found),
+            Some(found) if !is_nobodys(&found) && !found.is_brief() => Some(found),
             listed => self.service.machine(id).await?.or(listed),
         };
         let Some(found) = found else {
@@ -374,8 +392,9 @@ impl<S: Service> LookUp<S> {
     }
 
     async fn left(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
-        let stores = self.service.stores();
-        let stored = try_join_all(stores.iter().map(|store| store.left(&scope.cluster)));
+        let owners = self.service.owners().map(Owners::keys);
+        let stores = self.service.stores().into_iter().chain(owners);
+        let stored = try_join_all(stores.map(|store| store.left(&scope.cluster)));
         let (stored, other) = tokio::try_join!(stored, self.service.shared(&scope.cluster))?;
         let mut left: Vec<Leftover> = stored.into_iter().flatten().chain(other).collect();
         left.retain(|left| scope.holds(&scope.cluster, &left.pool_uid));
@@ -384,6 +403,20 @@ impl<S: Service> LookUp<S> {
     }
 
     async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
+        let owners = self.service.owners().map(Owners::keys);
+        if let Some(keys) = owners.filter(|keys| keys.kind() == thing.kind) {
+            let machines = self.machines().await?;
+            let is_owned = |machine: &S::Machine| {
+                let mark = machine.mark().filter(|_| !machine.gone());
+                mark.is_some_and(|mark| mark.pool_uid == thing.pool_uid)
+            };
+            // Without it nobody would know whose the machine is.
+            return if machines.iter().any(is_owned) {
+                Ok(())
+            } else {
+                keys.give_back(&thing.id).await
+            };
+        }
         let stores = self.service.stores();
         match stores.iter().find(|store| store.kind() == thing.kind) {
             Some(store) => store.give_back(&thing.id).await,
@@ -407,6 +440,15 @@ fn exists(mut error: ProviderError) -> ProviderError {
     error
 }
 
+/// The error of an end that the cloud refuses as it is now: what is in the machine or the resource, or done to it,
+/// may pass.
+pub fn for_now(mut error: ProviderError) -> ProviderError {
+    if matches!(error.kind, ErrorKind::InvalidOrder | ErrorKind::AlreadyExists) {
+        error.kind = ErrorKind::Transient;
+    }
+    error
+}
+
 /// A machine that is not found is gone.
 fn or_gone(ended: Result<Deletion, ProviderError>) -> Result<Deletion, ProviderError> {
     match ended {
@@ -424,6 +466,10 @@ impl<S: Service> Provider for LookUp<S> {
     async fn account(&self) -> Result<String, ProviderError> {
         let id = operation(S::OPERATION, self.service.account()).await?;
         Ok(id.unwrap_or_else(|| self.identity.clone()))
+    }
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        operation(S::OPERATION, self.service.account_facts()).await
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

@@ -180,6 +180,31 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{tensordock: {}, overridable: [tier], allowedNamespaces: {}}",
+        "overridable cannot name location, tier, minRam, minVcpus of tensordock",
+    ),
+    (
+        "Provider",
+        "{jarvislabs: {}, overridable: [template], allowedNamespaces: {}}",
+        "overridable cannot name region, template, currency, exchangeRate of jarvislabs",
+    ),
+    (
+        "Provider",
+        "{novita: {}, overridable: [clusterId], allowedNamespaces: {}}",
+        "overridable cannot name clusterId of novita",
+    ),
+    (
+        "Provider",
+        "{massedcompute: {imageId: 0}, allowedNamespaces: {}}",
+        "spec.massedcompute.imageId",
+    ),
+    (
+        "Provider",
+        "{gcp: {}, overridable: [prices], allowedNamespaces: {}}",
+        "overridable cannot name project, zone, regions, prices of gcp",
+    ),
+    (
+        "Provider",
         "{scaleway: {}, overridable: [zone], allowedNamespaces: {}}",
         "overridable cannot name projectId, zone, exchangeRate of scaleway",
     ),

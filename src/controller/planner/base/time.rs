@@ -14,3 +14,10 @@ pub fn after(from: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     from.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
+
+/// Rounded up to whole seconds, as Kubernetes keeps times, and cut to a century.
+pub fn whole_seconds(wait: Duration) -> Duration {
+    const CENTURY: u64 = 100 * 365 * 24 * 3600;
+    let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+    Duration::from_secs(seconds.min(CENTURY))
+}

@@ -27,8 +27,6 @@ const MAX_PROVISION_ATTEMPTS: u32 = 10;
 const PROVISION_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Default of `sshRetryInterval`.
 const SSH_RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Default of `retries.onInterruption`, also for Tasks whose Pool is gone.
-pub const RETRIES: u32 = 3;
 /// Default of `worker.user`.
 const WORKER_USER: &str = "skyward";
 
@@ -53,8 +51,6 @@ pub struct ResolvedPool {
     pub concurrency: u32,
     /// What each of them sees of the machine's accelerators.
     pub devices: Devices,
-    /// How often a Task that does not say runs again after a machine was lost.
-    pub retries: u32,
     /// User that runs are started as.
     pub worker_user: String,
     /// Its candidates, in their order.
@@ -109,7 +105,6 @@ impl ResolvedPool {
     /// Applies the defaults.
     pub fn of(spec: &PoolSpec) -> Self {
         let worker = spec.worker.as_ref();
-        let retries = spec.retries.as_ref().and_then(|retries| retries.on_interruption);
         Self {
             suspended: spec.suspend.unwrap_or(false),
             nodes_min: spec.nodes.min,
@@ -120,7 +115,6 @@ impl ResolvedPool {
             ssh_retry_interval: Lasting::or(spec.ssh_retry_interval.as_ref(), SSH_RETRY_INTERVAL),
             concurrency: worker.and_then(|worker| worker.concurrency).unwrap_or(1).max(1),
             devices: worker.and_then(|worker| worker.devices).unwrap_or_default(),
-            retries: retries.unwrap_or(RETRIES),
             worker_user: worker
                 .and_then(|worker| worker.user.clone())
                 .unwrap_or_else(|| WORKER_USER.to_owned()),
@@ -299,7 +293,7 @@ mod tests {
         assert_eq!(resolved.candidates.len(), 1);
         assert_eq!(resolved.timeouts, Timeouts::default());
         assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(5));
-        assert_eq!((resolved.concurrency, resolved.retries), (1, 3));
+        assert_eq!(resolved.concurrency, 1);
         assert_eq!(resolved.devices, Devices::Divide);
         assert_eq!(resolved.worker_user, "skyward");
     }
@@ -309,7 +303,7 @@ mod tests {
         let spec = serde_json::json!({
             "provider": "a",
             "timeouts": { "provision": "1m", "ssh": "2m", "bootstrap": "3m", "shutdown": "4m" },
-            "orphanTimeout": "5m", "sshRetryInterval": "6s", "retries": { "onInterruption": 0 },
+            "orphanTimeout": "5m", "sshRetryInterval": "6s",
             "worker": { "concurrency": 7, "devices": "Share", "user": "root" },
         });
         let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
@@ -322,7 +316,7 @@ mod tests {
         };
         assert_eq!(resolved.timeouts, expected);
         assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(6));
-        assert_eq!((resolved.concurrency, resolved.retries), (7, 0));
+        assert_eq!(resolved.concurrency, 7);
         assert_eq!(resolved.devices, Devices::Share);
         assert_eq!(resolved.worker_user, "root");
     }

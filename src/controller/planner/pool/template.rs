@@ -167,6 +167,9 @@ mod tests {
             "sshRetryInterval": "3s",
             "retries": { "onInterruption": 8 },
             "orphanTimeout": "2h",
+            "autoscale": { "scaleDownAfter": "5m" },
+            "idleTimeout": "20m",
+            "maxLifetime": "24h",
             "suspend": true,
         })
     }

@@ -126,6 +126,12 @@ impl Planner {
         places.first().copied().ok_or(Wait::NoPlace)
     }
 
+    /// The machines of so many single runs, or of as many as there is room for.
+    pub fn some(&mut self, wanted: u32) -> Vec<SlotAttempt> {
+        let found = (0..wanted).map_while(|_| self.one().ok());
+        found.flatten().collect()
+    }
+
     /// Reserves room for a Task that is about to be placed.
     pub fn hold(&mut self, placement: Placement) {
         let last = self.last;

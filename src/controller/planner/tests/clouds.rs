@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
+use skyward_api::condition::{READY, find};
 use skyward_core::ErrorKind;
 
 use super::{
@@ -98,6 +100,77 @@ fn when_every_cloud_refuses_the_order_the_pool_says_what_each_said() {
     world.cloud("beta").every_order = Some(refused("the disk is too large"));
     world.pass(400);
     tells!(world.text());
+}
+
+#[test]
+fn five_clouds_that_refuse_each_in_its_own_words_leave_the_order_to_the_sixth_within_seconds() {
+    // The cheaper, the earlier it is asked.
+    let clouds = [
+        ("a-capacity", "1"),
+        ("b-quota", "1.1"),
+        ("c-credit", "1.2"),
+        ("d-region", "1.3"),
+        ("e-maintenance", "1.4"),
+        ("f-works", "1.5"),
+    ];
+    let refusals = [
+        (
+            "a-capacity",
+            ErrorKind::NoCapacity,
+            "no hosts are left for this flavor",
+        ),
+        (
+            "b-quota",
+            ErrorKind::Quota("GPUs".into()),
+            "you have reached the limit of 0 GPUs",
+        ),
+        ("c-credit", ErrorKind::NoCredit, "please add funds to your wallet"),
+        (
+            "d-region",
+            ErrorKind::InvalidOrder,
+            "region eu takes no new customers",
+        ),
+        (
+            "e-maintenance",
+            ErrorKind::NoCapacity,
+            "the data centre is under maintenance",
+        ),
+    ];
+    let candidates: Vec<Value> = clouds
+        .iter()
+        .map(|(name, _)| json!({ "provider": name }))
+        .collect();
+    let spec = json!({
+        "accelerator": { "name": "H100" }, "allocation": "OnDemand", "nodes": { "desired": 1 },
+        "candidates": candidates,
+    });
+    let mut world = World::of(&clouds.map(|(name, _)| name), spec, |cloud| {
+        let (_, price) = clouds.iter().find(|(name, _)| cloud.is(name)).unwrap();
+        cloud.offers = vec![sold("h100", Some("H100"), "eu", (Some(*price), None))];
+    });
+    for (name, kind, words) in &refusals {
+        world.cloud(name).every_order = Some(error(kind.clone(), "rent a machine", words));
+    }
+    let began = world.now;
+    // In this world each answer to an order takes a second.
+    let answers = SignedDuration::from_secs(6);
+    world.pass(10);
+    let [machine] = world.machines.values().collect::<Vec<_>>()[..] else {
+        panic!("there is not one machine");
+    };
+    assert_eq!(machine.spec.provider, "f-works");
+    let accepted = machine
+        .status
+        .as_ref()
+        .and_then(|status| status.accepted_at.as_ref());
+    let took = accepted.unwrap().0.duration_since(began);
+    assert!(took <= answers + SignedDuration::from_secs(3), "{took}");
+    let status = world.pool.as_ref().and_then(|pool| pool.status.as_ref()).unwrap();
+    let message = &find(&status.conditions, READY).unwrap().message;
+    for (name, _, words) in refusals {
+        let told = format!("Provider \"{name}\": could not rent a machine: {words}");
+        assert!(message.contains(&told), "{told}: {message}");
+    }
 }
 
 #[test]

@@ -128,3 +128,57 @@ async fn all_ended_tasks_are_looked_at_in_small_pages() {
     let small = asked.iter().filter(|request| request.ends_with("limit=50"));
     assert_eq!((small.count(), asked.len()), (2, 2), "{asked:?}");
 }
+
+#[tokio::test]
+async fn logs_and_results_whose_retention_has_passed_are_deleted_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    for uid in ["u", "other"] {
+        store.charge(uid, "n");
+        let run = format!("{uid}-1-0");
+        store
+            .put_log_segment(uid, &run, 0, vec![b'x'; 10].into())
+            .await
+            .unwrap();
+        store.put_result(uid, &run, "42".into()).await.unwrap();
+    }
+    let mut task = ended(100, None);
+    for (retention, log, has_result) in [
+        (json!({ "logs": "2m", "results": "2m" }), 10, true),
+        (json!({ "logs": "1m", "results": "2m" }), 0, true),
+        (json!({ "results": "1m" }), 0, false),
+    ] {
+        task["spec"]["retention"] = retention.clone();
+        let (client, _) = server(task.clone());
+        let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
+        drop_stored(&store, &passed).await.unwrap();
+        assert_eq!(store.log_end("u", "u-1-0").await.unwrap(), log, "{retention}");
+        let result = store.get_result("u", "u-1-0", 0).await.unwrap();
+        assert_eq!(result.is_some(), has_result, "{retention}");
+        assert_eq!(
+            drop_stored(&store, &passed).await.unwrap(),
+            0,
+            "{retention}: once is enough"
+        );
+    }
+    assert_eq!(store.log_end("other", "other-1-0").await.unwrap(), 10);
+    assert!(store.get_result("other", "other-1-0", 0).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_a_map_returned_goes_with_its_items_once_no_retry_can_be_on_its_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    store.charge("u", "n");
+    for (ago, is_kept) in [(100, true), (60 + 9 * 60, true), (60 + 10 * 60, false)] {
+        store.put_map_items("u", "1\n2\n".into()).await.unwrap();
+        let mut task = ended(ago, None);
+        task["spec"]["forEach"] = json!({ "items": [1, 2] });
+        task["spec"]["retention"] = json!({ "results": "1m" });
+        let (client, _) = server(task);
+        let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
+        drop_stored(&store, &passed).await.unwrap();
+        let kept = store.map_items_size("u").await.unwrap();
+        assert_eq!(kept.is_some(), is_kept, "ended {ago} seconds ago");
+    }
+}

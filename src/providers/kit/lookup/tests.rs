@@ -34,6 +34,10 @@ impl Listed for Thing {
     fn unfinished(&self) -> bool {
         self.id == "begun"
     }
+
+    fn is_brief(&self) -> bool {
+        self.id == "brief"
+    }
 }
 
 /// The cloud's calls that change something.
@@ -283,6 +287,25 @@ async fn a_list_without_marks_is_no_proof_that_there_are_none() {
     let (provider, asked) = showing(vec![listed], vec![thing("there", false)], Vec::new());
     assert_eq!(provider.delete(&recorded("there")).await.unwrap(), Deletion::Gone);
     assert_eq!(*asked.lock(), ["end there"]);
+}
+
+#[tokio::test]
+async fn a_machine_that_a_list_shows_in_brief_is_what_the_cloud_tells_by_its_id() {
+    let another = Thing {
+        mark: Some(Mark {
+            machine_uid: "another".into(),
+            ..fixtures::order().mark
+        }),
+        ..thing("brief", false)
+    };
+    let (provider, asked) = showing(vec![thing("brief", false)], vec![another], Vec::new());
+    let foreign = provider.delete(&recorded("brief")).await.unwrap();
+    assert_eq!(foreign, Deletion::Foreign);
+    assert!(asked.lock().is_empty());
+    // Where nothing is found by the id, the list is no proof that the machine is gone.
+    let (provider, asked) = connected(vec![thing("brief", false)], Vec::new());
+    provider.delete(&recorded("brief")).await.unwrap();
+    assert_eq!(*asked.lock(), ["end brief"]);
 }
 
 /// A machine that is shown, a look at it, and what a look tells once it is shown no more.

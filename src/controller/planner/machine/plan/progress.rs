@@ -374,7 +374,12 @@ pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
     };
     let user = status.ssh_user.clone();
     Some(Action::Connect {
-        endpoint: Endpoint { dial, user },
+        // Its machine was Ready, and knows the Pool's key.
+        endpoint: Endpoint {
+            dial,
+            user,
+            password: None,
+        },
         trust: Trust::Key(status.host_key.clone()),
         environment: None,
     })

@@ -49,6 +49,7 @@ pub(crate) fn endpoint() -> Endpoint {
     Endpoint {
         dial: Dial::Address("10.0.0.7:2222".parse().unwrap()),
         user: "root".into(),
+        password: None,
     }
 }
 

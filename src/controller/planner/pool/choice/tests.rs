@@ -10,6 +10,8 @@ use skyward_api::{
     shared::{Accelerator, Count},
 };
 
+mod brute_force;
+
 use super::{explain::explain, *};
 use crate::accounts::{
     offers::tests::offer,

@@ -11,7 +11,7 @@
 //! crashes: failures not younger than the last counted one are ignored. Bootstraps that fail in the
 //! same way twice stop the Pool before that ([`bootstraps`]).
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
@@ -41,6 +41,10 @@ const STEADY: Duration = Duration::from_mins(1);
 const REFUSED_LOOK: Duration = Duration::from_secs(5);
 /// Stands in front of the last failure in messages of conditions.
 pub(super) const MARKER: &str = "Last failure: ";
+/// Longest text about failures in a message, in bytes.
+const LONGEST: usize = 1400;
+/// Least room for what one provider said, in bytes.
+const SHORTEST: usize = 60;
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     let is_stopped = bootstraps::forget(draft);
@@ -160,11 +164,17 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     }
     if draft.status.failed_attempts == 0 {
         draft.because("no failed tries");
+        let was_met = failed.iter().any(|(_, failure)| is_shortage(failure))
+            || remembered(&draft.status.conditions).is_some();
         let mut said = refused_as_they_are(draft);
+        if was_met {
+            // Another Offer was ordered, and the user sees what each of the others lacks.
+            said = of_each_provider(said, refusals(draft));
+        }
         // The refusal stays while the creation is tried again.
         let refusal = draft.seen.refusal.as_ref();
         said.extend(refusal.map(|refusal| cut(&refusal.why, 1000)));
-        draft.last_failure = (!said.is_empty()).then(|| cut(&said.join("; "), 1400));
+        draft.last_failure = (!said.is_empty()).then(|| together(&said));
         return;
     }
 
@@ -186,7 +196,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     let each = refusals(draft);
     let all_refused = refused || was_refused(&draft.status.conditions);
     let what = if all_refused && each.len() > 1 {
-        let what = cut(&each.join("; "), 1400);
+        let what = together(&each);
         draft.last_failure = Some(what.clone());
         what
     } else {
@@ -250,6 +260,22 @@ fn is_shortage(failure: &Failure) -> bool {
 /// Whether nothing was ordered, because the terms of the machine hold no longer.
 fn is_withdrawn(failure: &Failure) -> bool {
     failure.reason == reason::ORDER_WITHDRAWN
+}
+
+/// These refusals, and of the further ones those of other providers.
+fn of_each_provider(mut said: Vec<String>, more: Vec<String>) -> Vec<String> {
+    let provider = |text: &String| text.split("\": ").next().map(str::to_owned);
+    let known: BTreeSet<_> = said.iter().map(provider).collect();
+    said.extend(more.into_iter().filter(|text| !known.contains(&provider(text))));
+    said.sort();
+    said
+}
+
+/// Texts as one that fits a message: each has an equal share, so that the last of many is told, too.
+fn together(said: &[String]) -> String {
+    let share = (LONGEST / said.len().max(1)).max(SHORTEST);
+    let said: Vec<String> = said.iter().map(|text| cut(text, share - "; ".len())).collect();
+    cut(&said.join("; "), LONGEST)
 }
 
 /// The last refusal of each provider, as far as this process remembers.

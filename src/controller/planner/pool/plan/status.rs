@@ -52,7 +52,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     let number = |machines: usize| u32::try_from(machines).unwrap_or(u32::MAX);
     let counts = Counts {
         wanted,
-        least: seen.pool.resolved.least(wanted),
+        least: draft.least(),
         exist: number(seen.machines.len()),
         ready: number(draft.live().filter(|machine| machine.ready).count()),
         provisioned: number(draft.live().filter(|machine| machine.provisioned).count()),
@@ -119,7 +119,7 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         different,
     } = *counts;
     let mut conditions = Vec::with_capacity(3);
-    if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
+    if let Some(block) = draft.block.as_ref().filter(|_| draft.is_ended()) {
         let ready = NewCondition::new(READY, false, block.reason, block.message.clone());
         let stalled = NewCondition::new(STALLED, true, block.reason, block.message.clone());
         let mut conditions = vec![ready, stalled];
@@ -135,6 +135,11 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
                 reason::SUSPENDED,
                 "spec.suspend is true: Tasks wait until it is false again.",
             )
+        } else if draft.asleep {
+            (
+                reason::SLEEPING,
+                "The Pool has had nothing to do and sleeps: the next Task wakes it.",
+            )
         } else {
             (reason::OFF, "nodes.desired is 0: Tasks wait until it is raised.")
         };
@@ -143,7 +148,8 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         } else {
             format!("{what} {exist} machines are being returned.")
         };
-        conditions.push(NewCondition::new(READY, exist == 0, why, message.clone()));
+        let is_ready = exist == 0 || draft.asleep;
+        conditions.push(NewCondition::new(READY, is_ready, why, message.clone()));
         if exist > 0 {
             conditions.push(NewCondition::new(RECONCILING, true, why, message));
         }
@@ -291,9 +297,21 @@ fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     let seen = draft.seen;
     let old_phase = seen.pool.status.phase;
     let status = &mut draft.status;
-    status.phase = Some(phase(counts, conditions, old_phase, seen.pool.resolved.suspended));
+    status.phase = Some(phase(
+        counts,
+        conditions,
+        old_phase,
+        seen.pool.resolved.suspended,
+        draft.asleep,
+    ));
     (status.provider, status.accelerator) = sources(&seen.machines, draft.candidates);
-    status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
+    let nodes = &seen.pool.spec.nodes;
+    let wanted = if draft.asleep || nodes.grows() {
+        counts.wanted
+    } else {
+        nodes.desired
+    };
+    status.ready_summary = format!("{}/{wanted}", counts.ready);
     status.reason = reason_in_words(
         conditions,
         status.failed_attempts,
@@ -345,7 +363,7 @@ fn reason_in_words(conditions: &[NewCondition], failed: u32, allowed: u32) -> St
     match ready.map(|ready| ready.reason) {
         Some(reason::ALL_MACHINES_READY) if is_image => reason::IMAGE_FAILED.to_owned(),
         None | Some(reason::ALL_MACHINES_READY) => String::new(),
-        Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
+        Some(why @ (reason::OFF | reason::SLEEPING | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
         // Fewer tries may have been enough: two machines that fail in the same way stop the Pool.
         Some(why) if failed > 0 && stalled => format!("{why}: given up after {failed} tries"),
         Some(why) if failed > 0 => format!("{why}: {failed}/{allowed} tries failed"),
@@ -390,11 +408,19 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-fn phase(counts: &Counts, conditions: &[NewCondition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
+fn phase(
+    counts: &Counts,
+    conditions: &[NewCondition],
+    old: Option<PoolPhase>,
+    suspended: bool,
+    asleep: bool,
+) -> PoolPhase {
     let is = |type_| holds(conditions, type_).is_some();
     let was_up = matches!(old, Some(PoolPhase::Ready | PoolPhase::Degraded));
     if suspended {
         PoolPhase::Suspended
+    } else if asleep && !is(STALLED) {
+        PoolPhase::Sleeping
     } else if counts.wanted == 0 && !is(STALLED) {
         PoolPhase::Off
     } else if is(READY) {

@@ -205,10 +205,7 @@ impl Dispatcher {
         if self.fetching.under_way.is_empty() {
             return;
         }
-        let is_on = self
-            .pool
-            .as_ref()
-            .is_some_and(|pool| pool.why_suspended.is_none() && pool.deleted_at.is_none());
+        let is_on = self.pool.as_ref().is_some_and(|pool| pool.takes_work());
         let tasks = &self.tasks;
         let is_wanted = |fetch: &UnderWay| {
             is_on

@@ -29,10 +29,10 @@ impl Dispatcher {
         for id in self.run_ids(Run::is_starved) {
             self.recall(&id, now);
         }
-        let missing = self
-            .runs
-            .values()
-            .any(|run| run.needs_machine() && !run.recalling && !self.machines.contains_key(&run.place));
+        let missing = self.runs.values().any(|run| {
+            let matters = (run.needs_machine() && !run.recalling) || run.keeps_items();
+            matters && !self.machines.contains_key(&run.place)
+        });
         if missing && self.viewed && !self.listing && !self.is_held() {
             self.listing = true;
             self.effects.push(Effect::ListMachines);
@@ -46,6 +46,7 @@ impl Dispatcher {
             return;
         }
         let there: BTreeSet<SlotAttempt> = there.into_iter().collect();
+        self.lose_items(&there, now);
         let gone = |run: &Run| {
             run.needs_machine() && !self.machines.contains_key(&run.place) && !there.contains(&run.place)
         };

@@ -3,13 +3,24 @@
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, condition::reason, task::SourceStatus};
+use skyward_api::{
+    Task, TaskStatus,
+    condition::reason,
+    task::{SourceStatus, queue_order},
+};
+use skyward_core::Usd;
 
-use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, progress::Known};
+use super::{
+    LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, depending::Depends, keeping::Keeping,
+    maps::MapState, progress::Known,
+};
 use crate::task::{
+    cost,
+    kept::Kept,
     message::Collected,
     model::{Entry, SlotAttempt, Uid},
     references::Resolved,
+    retries::Failure,
     run::{Finished, Permit},
     status::{Counts, Why},
 };
@@ -36,10 +47,14 @@ pub(super) struct TaskState {
     pub(super) invalid: u32,
     /// Its status cannot be written: until a write succeeds, the Task does not queue.
     pub(super) aside: bool,
+    /// The Pool of the name that it gives is not for it: the Task does not queue there.
+    pub(super) barred: bool,
     /// The watch no longer shows it.
     pub(super) left: bool,
     /// Stored attempts that its status does not know.
     pub(super) stored: Stored,
+    /// How it stands to the Tasks that it depends on; `None` where there are none, or it was placed before.
+    pub(super) depends: Option<Box<Depends>>,
     /// How far its attempt is.
     pub(super) progress: Known,
 }
@@ -70,9 +85,20 @@ impl TaskState {
         self.aside = false;
     }
 
+    /// Whether neither its user nor a Task that it depends on keeps it from starting.
+    pub(super) fn may_start(&self) -> bool {
+        let depends = self.depends.as_deref();
+        !self.entry.suspend && depends.is_none_or(Depends::lets_start)
+    }
+
+    /// Whether it pauses after a failure: it keeps its place in the queue, and asks for nothing meanwhile.
+    pub(super) const fn pauses(&self) -> bool {
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.retry_at.is_some())
+    }
+
     /// Whether it waits for a place.
     pub(super) fn queues(&self) -> bool {
-        matches!(self.stage, Stage::Waiting(_)) && !self.entry.suspend && !self.aside
+        matches!(self.stage, Stage::Waiting(_)) && !self.aside && !self.barred && self.may_start()
     }
 }
 
@@ -113,12 +139,15 @@ pub(super) enum Stage {
 
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// Since when. What a fetch finds that began before may be older than the Task.
+    /// Since when, as this process has seen it; where the Task depends on others, since these have ended. What a fetch
+    /// finds that began before may be older than the Task.
     pub(super) came: Timestamp,
     /// When the wait is worth a write.
     pub(super) tell_at: Timestamp,
     /// Why it waits for another attempt: a machine was lost, or the attempt was stopped.
     pub(super) again: Option<Why>,
+    /// Ranks that do not run again.
+    pub(super) keeping: Option<Box<Keeping>>,
     pub(super) references: References,
     /// Its files, where they come from git.
     pub(super) fetch: Fetch,
@@ -127,6 +156,10 @@ pub(super) struct Waiting {
     /// Why it cannot be placed for now although there is room.
     pub(super) obstacle: Option<Why>,
     pub(super) not_before: Option<Timestamp>,
+    /// When the pause after a failure is over.
+    pub(super) retry_at: Option<Timestamp>,
+    /// When the Task has waited longer than its `queueTimeout`.
+    pub(super) give_up_at: Option<Timestamp>,
     pub(super) told: Option<Why>,
     /// Its place in the queue is not written anew before.
     pub(super) count_at: Timestamp,
@@ -169,6 +202,10 @@ pub(super) struct Attempt {
     /// The object as the placement write answered it, until every run is started.
     pub(super) task: Option<Arc<Task>>,
     pub(super) stop: Option<StopWhy>,
+    /// Ranks that do not run again.
+    pub(super) kept: Option<Kept>,
+    /// Of a Task with `forEach`: what is known of its items.
+    pub(super) map: Option<Box<MapState>>,
 }
 
 /// Why an attempt is stopped. Later variants win over earlier ones.
@@ -182,6 +219,8 @@ pub(super) enum StopWhy {
     PoolOff,
     /// The Task is suspended.
     Suspended,
+    /// The Task runs longer than its `activeDeadline`.
+    Overdue,
     /// The Pool is deleted.
     PoolDeleted,
 }
@@ -192,6 +231,7 @@ impl StopWhy {
             Self::Drained | Self::Interrupted => reason::INTERRUPTED,
             Self::PoolOff => reason::POOL_OFF,
             Self::Suspended => reason::SUSPENDED,
+            Self::Overdue => reason::DEADLINE_EXCEEDED,
             Self::PoolDeleted => reason::POOL_DELETED,
         }
     }
@@ -200,6 +240,10 @@ impl StopWhy {
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) place: SlotAttempt,
+    /// What its place costs in an hour; `None` while its machine was not seen.
+    pub(super) price: Option<Usd>,
+    /// Whether its rank does not run again: an earlier attempt has its outcome, and no machine has the run.
+    pub(super) kept: bool,
     /// Name of its Machine; empty while an adopted run's machine was not seen yet.
     pub(super) machine: Arc<str>,
     pub(super) stage: RunStage,
@@ -241,6 +285,10 @@ pub(super) struct Run {
     pub(super) hold: Option<Hold>,
     /// Its machine does not give its log or result.
     pub(super) unread: Option<Unread>,
+    /// Of a worker of a map: items that it was given, or how they ended, may be on its machine alone.
+    pub(super) holds_items: bool,
+    /// What it has not told of its items will never be told: its machine is gone, or has never had it.
+    pub(super) items_lost: bool,
 }
 
 /// A hold: the log and result of a run wait on its machine, for a limited time.
@@ -336,6 +384,15 @@ impl Run {
         }
     }
 
+    /// What it costs, where its price is known; its attempt was placed then and is over.
+    pub(super) fn cost(&self, placed: Timestamp, now: Timestamp) -> Option<Usd> {
+        let result = match &self.collect {
+            Collect::Done(collected) => Some(&collected.result),
+            Collect::Not | Collect::InFlight => None,
+        };
+        self.price.map(|price| cost::of_run(price, result, placed, now))
+    }
+
     /// The run cannot go on for now; keeps the time since when.
     pub(super) fn hold_up(&mut self, why: Why, now: Timestamp) {
         let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
@@ -423,6 +480,17 @@ impl Run {
         }
     }
 
+    /// Its agent does not know the run, and has given it no item.
+    pub(super) const fn never_had_items(&mut self) {
+        self.holds_items = false;
+        self.items_lost = true;
+    }
+
+    /// Whether its machine alone may know something of its items.
+    pub(super) const fn keeps_items(&self) -> bool {
+        self.holds_items && !self.items_lost && !self.discard
+    }
+
     /// Whether the run counts as killed with a machine that ran out of memory: it ran there, or may
     /// have. An ended run is no cause, even if it was not collected.
     pub(super) const fn is_starved(&self) -> bool {
@@ -440,6 +508,19 @@ impl Run {
             self.stage,
             RunStage::Reserved | RunStage::Starting | RunStage::Running
         )
+    }
+
+    /// How it failed, if it failed by itself and its end is collected.
+    pub(super) fn failure(&self) -> Option<Failure<'_>> {
+        let (RunStage::Finished(finished), Collect::Done(collected)) = (&self.stage, &self.collect) else {
+            return None;
+        };
+        let mut failure = collected.failure()?;
+        // As its agent told it: in the summary, values of Secrets are masked.
+        if !finished.exception.is_empty() {
+            failure.exception = finished.exception.as_str();
+        }
+        Some(failure)
     }
 
     /// Whether it needs nothing more before its attempt can end.
@@ -464,10 +545,6 @@ pub(super) fn has_result_left(finished: &Finished) -> bool {
 }
 
 pub(super) fn queue_key(entry: &Entry) -> QueueKey {
-    (
-        Reverse(entry.priority),
-        entry.created,
-        entry.name.clone(),
-        entry.uid.clone(),
-    )
+    let (priority, created, name) = queue_order(Some(entry.priority), entry.created, entry.name.clone());
+    (priority, created, name, entry.uid.clone())
 }

@@ -141,6 +141,7 @@ impl World {
                     cloud.capabilities.host_keys,
                 )
             }),
+            idle_timeout: None,
             marketplace: cloud.is_some_and(|cloud| cloud.capabilities.marketplace),
         }
     }

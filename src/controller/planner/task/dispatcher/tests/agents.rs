@@ -108,6 +108,41 @@ impl World {
                 };
                 self.answers.push_back(Event::Reread(uid, result));
             }
+            Effect::ReadDependency(name) => {
+                self.dependency_reads += 1;
+                let result = if before || after {
+                    Err("test".to_owned())
+                } else {
+                    let mut tasks = self.objects.values();
+                    let found = tasks.find(|task| task.metadata.name.as_deref() == Some(&*name));
+                    Ok(found.and_then(Found::of))
+                };
+                self.answers.push_back(Event::Dependency(name, result));
+            }
+            Effect::MakePool(pool) => {
+                let result = if before {
+                    Err(PoolError::Unknown("test".to_owned()))
+                } else {
+                    self.make_pool(&pool)
+                };
+                let result = if after {
+                    Err(PoolError::Unknown("test".to_owned()))
+                } else {
+                    result
+                };
+                self.answers.push_back(Event::PoolMade(result));
+            }
+            Effect::DeletePool(uid) => {
+                if !before {
+                    self.delete_pool(&uid);
+                }
+                let result = if before || after {
+                    Err("test".to_owned())
+                } else {
+                    Ok(())
+                };
+                self.answers.push_back(Event::PoolDeleted(result));
+            }
             Effect::ListMachines => {
                 let result = if before {
                     Err("test".to_owned())
@@ -272,6 +307,19 @@ impl World {
                 };
                 self.answers.push_back(Event::TaskRecalled(uid, result));
             }
+            Effect::KeepRanks { uid, ranks, attempt } => {
+                let result = match &self.store_problem {
+                    Some(problem) => Err(problem.clone()),
+                    None if before => Err(CollectError::Store("test".to_owned())),
+                    None => Ok(self.keep_ranks(&uid, &ranks, attempt)),
+                };
+                let result = if after {
+                    Err(CollectError::Store("test".to_owned()))
+                } else {
+                    result
+                };
+                self.answers.push_back(Event::RanksKept { uid, attempt, result });
+            }
             Effect::CopyLog { run, .. } => self.answers.push_back(Event::LogCopied(run)),
             Effect::Forget { machine, runs } => {
                 let refuses = self.refuses_epoch(&machine);
@@ -299,8 +347,16 @@ impl World {
                 let result = if after { Err(lost()) } else { result };
                 self.answers.push_back(Event::Forgotten { runs, result });
             }
+            Effect::BeginMap(order) => {
+                let before = self.maps.insert(order.uid, None);
+                assert!(before.is_none(), "a map runs once");
+            }
+            Effect::TellMap(uid, news) => drop(self.maps.insert(uid, Some(*news))),
+            Effect::EndMap(uid) => drop(self.maps.remove(&uid)),
             Effect::DeleteStored(uid) => self.deleted_stored.push(uid),
             Effect::Publish { event, .. } => self.published.push(event.reason),
+            Effect::Failed(reason) => self.counted.push(reason),
+            Effect::Retried(cause) => self.counted.push(cause.as_str().to_owned()),
             Effect::DoubtLeadership(machine) => self.doubted.push(machine),
             Effect::Expire { .. }
             | Effect::Live(..)
@@ -309,6 +365,25 @@ impl World {
             | Effect::RunEnded(..)
             | Effect::Warn(_) => {}
         }
+    }
+
+    /// The store has the newest outcome of each of these ranks under that attempt, too.
+    fn keep_ranks(&mut self, uid: &Uid, ranks: &[u32], attempt: u32) -> Vec<(u32, Box<Collected>)> {
+        let mut kept = Vec::new();
+        for rank in ranks {
+            let is_its = |run: &RunId| run.uid == *uid && run.rank == *rank && run.attempt < attempt;
+            let earlier = self
+                .outcomes
+                .iter()
+                .rev()
+                .find(|(run, collected)| is_its(run) && collected.reason == reason::SUCCEEDED);
+            if let Some(collected) = earlier.map(|(_, collected)| collected.clone()) {
+                self.outcomes
+                    .insert(RunId::new(uid, attempt, *rank), collected.clone());
+                kept.push((*rank, collected));
+            }
+        }
+        kept
     }
 
     fn write(&mut self, uid: &Uid, version: &str, status: TaskStatus) -> Result<Arc<Task>, WriteError> {
@@ -397,6 +472,7 @@ fn collected(finished: &Finished) -> Collected {
         Ending::Exited => reason::NON_ZERO_EXIT,
         Ending::StartFailed => reason::START_FAILED,
         Ending::OutOfMemory => reason::OUT_OF_MEMORY,
+        Ending::FunctionRaised => reason::FUNCTION_RAISED,
         _ => reason::STOPPED,
     };
     Collected {
@@ -405,6 +481,7 @@ fn collected(finished: &Finished) -> Collected {
             reason: reason.to_owned(),
             exit_code: Some(finished.exit_code),
             message: finished.message.clone(),
+            exception: finished.exception.clone(),
             ..RunResult::default()
         },
     }

@@ -1,0 +1,115 @@
+//! A shim's connection to the daemon. When the daemon goes away, the shim listens on a socket in the run's folder for
+//! the next one, which is told again that the work has started. What the daemon says comes in lines; bytes may follow one.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+};
+
+use nix::unistd::Pid;
+
+use super::{super::files, RunFolder, take_line};
+
+/// Read at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// The connection, or the wait for one.
+#[derive(Debug)]
+pub(super) struct Control {
+    folder: RunFolder,
+    /// The daemon.
+    connection: Option<UnixStream>,
+    /// Where the next daemon can connect, while there is none.
+    listener: Option<UnixListener>,
+    /// What the daemon has said, and nobody took yet.
+    received: Vec<u8>,
+    /// The first line for each daemon.
+    started: String,
+}
+
+impl Control {
+    pub(super) fn new(folder: &RunFolder, connection: UnixStream) -> Self {
+        Self {
+            folder: folder.clone(),
+            connection: Some(connection),
+            listener: None,
+            received: Vec::new(),
+            started: String::new(),
+        }
+    }
+
+    /// The work has started: this daemon is told, and each later one.
+    pub(super) fn say_started(&mut self, pid: Pid, at_ms: u64) {
+        self.started = format!("started {pid} {at_ms}\n");
+        self.say(&self.started.clone());
+    }
+
+    /// Tells the daemon a line, if there is a daemon.
+    pub(super) fn say(&mut self, line: &str) {
+        if let Some(connection) = &mut self.connection
+            && connection.write_all(line.as_bytes()).is_err()
+        {
+            self.lose();
+        }
+    }
+
+    /// What to wait for.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let connection = self.connection.as_ref().map(AsFd::as_fd);
+        connection.or_else(|| self.listener.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Takes what has come: bytes, or the next daemon. Answers whether the daemon is another one from here on; what
+    /// the one before had not said to its end is gone.
+    pub(super) fn take(&mut self) -> bool {
+        let Some(connection) = &mut self.connection else {
+            self.take_connection();
+            return true;
+        };
+        let mut buffer = vec![0; READ_BYTES];
+        match connection.read(&mut buffer) {
+            Ok(count @ 1..) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                false
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => false,
+            Ok(0) | Err(_) => {
+                self.lose();
+                true
+            }
+        }
+    }
+
+    /// The next line of the daemon, if it is whole.
+    pub(super) fn line(&mut self) -> Option<String> {
+        take_line(&mut self.received)
+    }
+
+    /// The next bytes of the daemon, if so many have come.
+    pub(super) fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+        (self.received.len() >= count).then(|| self.received.drain(..count).collect())
+    }
+
+    /// The daemon is gone; the next one finds us through a socket in our folder.
+    fn lose(&mut self) {
+        self.connection = None;
+        self.received.clear();
+        let _ = std::fs::remove_file(self.folder.control());
+        self.listener = files::short(&self.folder.control())
+            .and_then(|short| UnixListener::bind(short.name()))
+            .ok();
+    }
+
+    fn take_connection(&mut self) {
+        let Some((connection, _)) = self.listener.as_ref().and_then(|listener| listener.accept().ok()) else {
+            return;
+        };
+        self.listener = None;
+        let _ = std::fs::remove_file(self.folder.control());
+        self.connection = Some(connection);
+        self.say(&self.started.clone());
+    }
+}

@@ -1,0 +1,121 @@
+//! A server of S3 beside the cluster, for an operator whose result store is a bucket. It listens on the node, so that the
+//! operator's Pod reaches it, and keeps each object as a file of a folder that goes with it.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep},
+};
+
+use crate::{Cluster, OPERATOR_NAMESPACE, PATIENCE, Result, clouds::node_address};
+
+/// Names the folder of the servers' programs, which `hack/s3-servers.sh` prints.
+const PROGRAMS: &str = "SKYWARD_S3_SERVERS";
+/// Name of the bucket.
+const NAME: &str = "results";
+/// The Secret with its keys, in the operator's namespace.
+const SECRET: &str = "store-bucket";
+const ACCESS: &str = "test-access-key";
+const KEY: &str = "test-secret-key";
+
+/// A bucket of a server of its own, which ends with it.
+pub struct Bucket {
+    process: Child,
+    folder: PathBuf,
+    endpoint: String,
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // Whether it works shows in the next story; in here nothing can wait for it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Bucket {
+    /// Starts the server, and writes down its keys for the operator; `None`: `SKYWARD_S3_SERVERS` names no folder with
+    /// its program.
+    pub async fn start(cluster: &Cluster) -> Result<Option<Self>> {
+        let Some(programs) = std::env::var_os(PROGRAMS).filter(|path| !path.is_empty()) else {
+            return Ok(None);
+        };
+        let host = node_address(cluster).await?;
+        let folder = std::env::temp_dir().join(format!("skyward-bucket-{}", std::process::id()));
+        let (data, metadata) = (folder.join("data"), folder.join("metadata"));
+        // A folder there is a bucket.
+        fs::create_dir_all(data.join(NAME))?;
+        fs::create_dir_all(&metadata)?;
+        // A port that is free now.
+        let port = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?
+            .local_addr()?
+            .port();
+        let process = Command::new(Path::new(&programs).join("versitygw"))
+            .args(["--port", &format!("0.0.0.0:{port}")])
+            .args(["--access", ACCESS, "--secret", KEY])
+            .args(["posix", "--sidecar"])
+            .args([&metadata, &data])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("start versitygw of {PROGRAMS}"))?;
+        let bucket = Self {
+            process,
+            folder,
+            endpoint: format!("http://{host}:{port}"),
+        };
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+        while TcpStream::connect((host.as_str(), port)).await.is_err() {
+            ensure!(Instant::now() < deadline, "versitygw did not start");
+            sleep(Duration::from_millis(100)).await;
+        }
+        let secret = json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": SECRET, "namespace": OPERATOR_NAMESPACE},
+            "stringData": {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": KEY}});
+        cluster.apply(&secret.to_string()).await?.ok()?;
+        Ok(Some(bucket))
+    }
+
+    /// `--set` values of the chart that give the operator this bucket in the place of its folder on the node.
+    pub fn operator_values(&self) -> Vec<String> {
+        vec![
+            "store.hostPath=".to_owned(),
+            format!("store.bucket.url=s3://{NAME}/team/skyward"),
+            format!("store.bucket.endpoint={}", self.endpoint),
+            "store.bucket.region=us-east-1".to_owned(),
+            format!("store.bucket.credentialsSecret={SECRET}"),
+        ]
+    }
+
+    /// The keys of the objects in the bucket that have this word.
+    pub fn objects(&self, word: &str) -> Vec<String> {
+        let root = self.folder.join("data").join(NAME);
+        let mut keys = Vec::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            // What is deleted meanwhile is not there.
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if let Ok(key) = path.strip_prefix(&root) {
+                    keys.push(key.display().to_string());
+                }
+            }
+        }
+        keys.retain(|key| key.contains(word));
+        keys.sort_unstable();
+        keys
+    }
+}
