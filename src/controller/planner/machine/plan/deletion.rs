@@ -17,7 +17,7 @@ use skyward_core::{Deletion, ErrorKind, ProviderPhase, provider::BilledTime};
 
 use super::{
     draft::{Action, Plan},
-    liveness::is_trusted_no_more,
+    liveness::trust_lost,
     progress, rental, status,
     trust::trust,
 };
@@ -305,7 +305,7 @@ fn drains(seen: &Observed, now: Timestamp) -> Drains {
         LookupOutcome::Unknown(_) => false,
     };
     // Nobody can hear of the runs of a machine that is trusted no more.
-    let lost = lost || is_trusted_no_more(seen).is_some();
+    let lost = lost || trust_lost(seen).is_some();
     let nothing_to_wait_for =
         machine.status.ready_at.is_none() || machine.has_failed() || lost || seen.runs == Some(0);
     let Some(pool) = seen.pool.as_ref().filter(|_| !nothing_to_wait_for) else {

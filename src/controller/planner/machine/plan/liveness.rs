@@ -36,7 +36,7 @@ pub(super) fn judge(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
         return;
     }
     let status = &seen.machine.status;
-    if let Some(verdict) = is_trusted_no_more(seen) {
+    if let Some(verdict) = trust_lost(seen) {
         found.failure = Some(verdict);
         return;
     }
@@ -208,7 +208,7 @@ fn judge_connection(seen: &Observed, now: Timestamp, found: &mut Found, plan: &m
 
 /// A machine that breaks the protocol or shows another host key than before is given up, whatever
 /// runs on it.
-pub(super) fn is_trusted_no_more(seen: &Observed) -> Option<(&'static str, String)> {
+pub(super) fn trust_lost(seen: &Observed) -> Option<(&'static str, String)> {
     match seen.stage() {
         Some(Stage::Failed(failure))
             if matches!(
