@@ -50,7 +50,7 @@ const FACTS: Terms = Terms {
 const MACHINE_FACTS: usize = 5 * MIB / 2;
 /// How much connections and scripts may hold. The guaranteed part is enough for any one connection.
 const WIRE: Terms = Terms {
-    each: 7 * MIB / UNIT,
+    each: 15 * MIB / 2 / UNIT,
     guaranteed: MOST.div_ceil(UNIT),
     guarantees: GUARANTEES,
     shared: 10 * MIB / UNIT,
