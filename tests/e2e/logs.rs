@@ -178,9 +178,9 @@ async fn a_run_that_prints_more_than_its_limit_keeps_its_beginning_and_its_end()
         );
         let jumps = numbers.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
         assert_eq!(jumps, missing.len(), "{missing:?}");
-        // How much depends on how fast the machine is read while it prints: little where the run
-        // is slow and its reader fast.
-        assert!(missing.iter().sum::<u64>() > 0, "{which}: {missing:?}");
+        // How much depends on how fast the machine is read while it prints; more than the machine
+        // keeps at once in any case.
+        assert!(missing.iter().sum::<u64>() > 1 << 20, "{which}: {missing:?}");
     }
     let tail = plugin(&["logs", "much", "--tail", "3"]).await?.ok()?;
     assert_eq!(tail, "6000018\n6000019\n6000020\n");
