@@ -45,7 +45,7 @@ from_given_cluster() {
 
   # Without the operator nobody would take these down. A demo that stopped before Helm left no
   # such kinds.
-  kinds=$(k get crd -o name | sed -nE 's#.*/((providers|pools|tasks|machines)\.skyward\.dev)$#\1#p' | paste -sd,)
+  kinds=$(k get crd -o name | sed -nE 's#.*/((providers|pools|crontasks|tasks|machines)\.skyward\.dev)$#\1#p' | paste -sd,)
   [ -z "$kinds" ] || others=$(k get "$kinds" -A -o name | sed -n 1,5p)
   [ -z "$others" ] || die "these are not the demo's, and need the operator that would go now; delete them first: ${others//$'\n'/ }"
 

@@ -7,6 +7,7 @@
 #   make soak SEED=123 ROUNDS=1    one round again, with the seed that failed
 #   make soak ONLY=chaos           chaos alone: round after round of it, and its figures
 #   make soak ONLY=simulation      histories of the simulation alone; needs no cluster
+# SKYWARD_TORCH_INDEX names a package index with PyTorch for CPUs: then a training with it is among the stories, too.
 #
 # Each round runs the simulation and properties (the seed chooses their histories: 2,000 of the
 # simulation in each round; CASES says how many each property tries) and the stories of the cluster
@@ -58,8 +59,9 @@ while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   round=$((round + 1))
   say "##### round $round, seed $seed ($(elapsed $((until > SECONDS ? until - SECONDS : 0))) to go)"
   part "simulation and properties" cargo test --locked --workspace --lib
-  part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash::
+  part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash:: maps::twenty
   part "chaos" cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
   ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-8}"
+  ((round % 5)) || part "stories that ask no cloud" cargo test --locked --workspace --test clouds -- beside::
 done
 say "$round rounds passed, seeds $first to $((first + round - 1))."

@@ -32,8 +32,7 @@ PRINTED=$(mktemp -d) # a file for each stage
 RUNNING= # pid of a stage with a limit
 CURRENT= # title of the stage at work
 STORIES=() # ids of the stages of end-to-end tests
-BESIDE=  # pid of the stages that run beside the others
-BESIDE_SAID=
+declare -A BESIDE=() BESIDE_SAID=() # of stages that run beside the others, by a name: pid, and folder with what they say
 
 # --- stages ------------------------------------------------------------------
 
@@ -81,10 +80,13 @@ stage() {
   fi
 }
 
-# beside FUNCTION: run its stages while the others go on. Their output is shown as a whole when
+# beside NAME FUNCTION: run its stages while the others go on. Their output is shown as a whole when
 # they are joined; their results, and the variables SKYWARD_… that they set, are passed on in a file.
 beside() {
-  BESIDE_SAID=$(mktemp -d)
+  local name=$1 said
+  shift
+  said=$(mktemp -d)
+  BESIDE_SAID[$name]=$said
   (
     trap - EXIT
     trap '[ -z "$RUNNING" ] || kill -TERM "$RUNNING" 2>/dev/null; exit 143' INT TERM
@@ -94,31 +96,31 @@ beside() {
     {
       declare -p OUTCOME | sed 's/^declare -A OUTCOME=/FOUND=/'
       declare -p SUMMARY | sed 's/^declare -a SUMMARY=/TOLD=/'
-      local name
-      for name in "${!SKYWARD_@}"; do printf 'export %s=%q\n' "$name" "${!name}"; done
-    } >"$BESIDE_SAID/outcome"
-  ) >"$BESIDE_SAID/output" 2>&1 </dev/null &
-  BESIDE=$!
+      local variable
+      for variable in "${!SKYWARD_@}"; do printf 'export %s=%q\n' "$variable" "${!variable}"; done
+    } >"$said/outcome"
+  ) >"$said/output" 2>&1 </dev/null &
+  BESIDE[$name]=$!
 }
-# join: wait for them.
+# join NAME: wait for them.
 join() {
   local -A FOUND=()
-  local TOLD=() id
-  [ -n "$BESIDE" ] || return 0
-  wait "$BESIDE" || true
-  BESIDE=
-  cat "$BESIDE_SAID/output"
-  if [ -e "$BESIDE_SAID/outcome" ]; then
+  local TOLD=() id said=${BESIDE_SAID[$1]:-}
+  [ -n "${BESIDE[$1]:-}" ] || return 0
+  wait "${BESIDE[$1]}" || true
+  unset "BESIDE[$1]"
+  cat "$said/output"
+  if [ -e "$said/outcome" ]; then
     # shellcheck disable=SC1091 # written by beside
-    . "$BESIDE_SAID/outcome"
+    . "$said/outcome"
     for id in "${!FOUND[@]}"; do OUTCOME[$id]=${OUTCOME[$id]:-${FOUND[$id]}}; done
     # shellcheck disable=SC2031
     SUMMARY+=("${TOLD[@]}")
   else
-    OUTCOME[beside]=failed
-    SUMMARY+=("0	FAILED   what ran beside the others: it was ended")
+    OUTCOME[beside-$1]=failed
+    SUMMARY+=("0	FAILED   what ran beside the others ($1): it was ended")
   fi
-  rm -rf "$BESIDE_SAID"
+  rm -rf "$said"
 }
 
 # absent ID PATH TITLE: mark a stage whose folder does not exist.
@@ -135,6 +137,27 @@ shell_lint() {
 # themselves; RUNLEVEL=1 keeps Debian's script from starting one for everybody.
 openssh_server() {
   [ -x /usr/sbin/sshd ] || RUNLEVEL=1 debian openssh-server
+}
+# No test compiles the examples of comments: rustdoc would read each crate once more to find that there are none.
+examples_in_comments() {
+  git ls-files -z '*.rs' | python3 -c '
+import re, sys
+found = []
+for path in filter(None, sys.stdin.read().split("\0")):
+    inside = False
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            fence = re.match(r"\s*//[/!]\s*(?:`{3,}|~{3,})(.*)$", line)
+            if not fence:
+                inside = inside and re.match(r"\s*//[/!]", line) is not None
+                continue
+            word = fence.group(1).strip()
+            if not inside and (not word or re.search("rust|edition|should_panic|no_run|compile_fail", word)):
+                found.append(f"{path}:{number}")
+            inside = not inside
+if found:
+    sys.exit("examples that no test compiles; write a unit test, or mark them as text: " + " ".join(found))
+'
 }
 go_format() {
   local unformatted
@@ -179,7 +202,7 @@ keep_evidence() {
     {
       "${k[@]}" get events -A --sort-by .lastTimestamp >"$to/events.txt"
       "${k[@]}" get pods,services,apiservices -A -o wide >"$to/objects.txt"
-      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
+      "${k[@]}" get providers.skyward.dev,pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev,crontasks.skyward.dev -A -o yaml >"$to/skyward.yaml"
       for pod in $("${k[@]}" get pods -n skyward-system -o name); do
         "${k[@]}" logs -n skyward-system "$pod" --all-containers --prefix --tail 5000 >"$to/${pod#pod/}.log"
         "${k[@]}" logs -n skyward-system "$pod" --all-containers --previous --tail 5000 >"$to/${pod#pod/}.previous.log" || true
@@ -217,10 +240,10 @@ finish() {
     kill -TERM "$RUNNING" 2>/dev/null || true
     wait "$RUNNING" 2>/dev/null || true
   fi
-  if [ -n "$BESIDE" ]; then
-    ((rc == 0)) || kill -TERM "$BESIDE" 2>/dev/null || true
-    join
-  fi
+  for id in "${!BESIDE[@]}"; do
+    ((rc == 0)) || kill -TERM "${BESIDE[$id]}" 2>/dev/null || true
+    join "$id"
+  done
   [ -z "$CURRENT" ] || SUMMARY+=("0	FAILED   $CURRENT")
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
   if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
@@ -261,6 +284,7 @@ trap 'exit 143' TERM
 # dependencies are then compiled once (docs/decisions/0008-one-set-of-features.md).
 lints() {
   stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
+  stage examples tools 0 "no examples in comments that nothing compiles" examples_in_comments
   stage go-fmt tools 0 "format (gofmt)" go_format
   stage shell tools 0 "shell scripts (shellcheck)" shell_lint
   absent python-lint python "python package" ||
@@ -269,6 +293,15 @@ lints() {
   stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
+}
+# The result store in a bucket is tried with servers that keep their promises about creates, by unit tests and a story. They
+# take two to three minutes of one processor where they are not built yet: beside the compiler they take what it leaves.
+s3_servers() {
+  stage s3-servers tools 40 "versitygw and gofakes3, servers of S3 for the tests" nice -n 19 hack/s3-servers.sh
+  if [ "${OUTCOME[s3-servers]:-}" = ok ]; then
+    SKYWARD_S3_SERVERS=$(hack/s3-servers.sh)
+    export SKYWARD_S3_SERVERS
+  fi
 }
 tools_of_units() {
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
@@ -297,8 +330,9 @@ units() {
   # Without uv the tests of what machines install print that they are skipped.
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # Where they run beside the tests on a cluster, these come first: they wait for answers.
-  stage unit "tools sshd" 60 "unit, property and doc tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
-    cargo test --locked --workspace --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
+  # --tests: all but the examples of comments, of which there are none (examples_in_comments).
+  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
+    cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::
@@ -312,14 +346,25 @@ the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||
     stage fuzzer tools 30 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
 }
+simulated_machines() { stage cloudsim images 20 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::; }
 programs() { stage build tools 40 "build operator, plugin and agent" hack/build.sh; }
 a_cluster() {
   [ -n "${OUTCOME[build]:-}" ] || programs
-  stage cluster cluster-tools 0 "cluster up" bring_cluster
+  [ -n "${OUTCOME[cluster]:-}" ] || stage cluster cluster-tools 0 "cluster up" bring_cluster
   stage images "build cluster" 0 "images" build_images
 }
+# The cluster comes up beside the compiler. That it is new, and must go at the end, is known before it begins: what a stage
+# beside the others finds out is lost when it is ended. In a subshell, so that a cluster that fails ends its stage alone.
+cluster_beside() { stage cluster cluster-tools 0 "cluster up" in_subshell bring_cluster; }
+in_subshell() { ("$@"); }
+programs_and_cluster() {
+  [ "${OUTCOME[cluster-tools]:-}" != ok ] || "$SKYWARD_ROOT/hack/cluster/cluster.sh" status >/dev/null 2>&1 || CLUSTER_IS_NEW=yes
+  beside cluster cluster_beside
+  programs
+  join cluster
+}
 # One program after the other, since each installs the operator as it needs it. The clouds
-# come first: their stories wait longest, and unit tests run beside them. The stories of e2e come last: they
+# come first: their stories wait longest, and unit tests run beside them. The stories of e2e come last: most of them
 # work more than they wait, and unit tests have ended by then.
 stories() {
   local program programs threads
@@ -327,7 +372,8 @@ stories() {
   for program in clouds ${programs/e2e/} e2e; do
     [[ " ${STORIES[*]} " != *" e2e-$program "* ]] || continue
     STORIES+=("e2e-$program")
-    threads=8
+    # Of the stories of e2e a good part waits, for idle machines and for its turn to kill the controller.
+    threads=12
     [ "$program" != clouds ] || threads=18
     stage "e2e-$program" images 45 "end-to-end: $program" \
       cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
@@ -349,10 +395,12 @@ on_the_cluster() {
   stage provider images 20 "container provider, without an operator" cargo test --locked --workspace --lib container::live::
   absent demo tests/demo "demo" ||
     stage demo images 20 "demo on a given cluster, through a registry" tests/demo/given.sh "$KUBECONFIG_TEST"
-  # The machines of the simulated clouds are dialled at their Pods' own addresses.
-  stage cloudsim images 20 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::
+  # The machines of the simulated clouds are dialled at their Pods' own addresses. Neither these nor the custom resources need an
+  # operator, and neither touches what the other has.
+  beside cloudsim simulated_machines
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests -- --test-threads=4
+  join cloudsim
   absent e2e tests/e2e "end-to-end tests" || stories
   # The local cluster's API server writes down who asked for what.
   stage permissions "${STORIES[*]}" 0 "permissions: what the chart grants is what was used" permissions
@@ -378,6 +426,7 @@ case $WHAT in
   lint) lints ;;
   unit)
     tools_of_units
+    s3_servers
     the_fuzzer
     units
     ;;
@@ -387,6 +436,7 @@ case $WHAT in
     ;;
   e2e)
     before_the_cluster
+    s3_servers
     on_the_cluster
     ;;
   soak)
@@ -409,20 +459,24 @@ case $WHAT in
     # Downloads wait for others, and a compiler seldom has work for all processors.
     say
     say "  Tools and the tests without a cluster run beside the lints; what they say stands after these."
-    beside preparations
+    beside s3-servers s3_servers
+    beside preparations preparations
     lints
-    join
-    # All at once, since a cargo that compiles keeps others from starting what they have.
-    stage tests tools 40 "build the tests" cargo test --locked --workspace --no-run
-    programs
+    join preparations
+    # All at once, since a cargo that compiles keeps others from starting what they have; so with the program of chaos, whose own
+    # tests run beside the stories.
+    stage tests tools 40 "build the tests" bash -c \
+      'cargo test --locked --workspace --no-run && cargo test --locked --workspace --no-run --test chaos'
+    programs_and_cluster
+    join s3-servers
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
       say
       say "  Fuzzer and unit tests run beside what follows; what they say stands at the end."
-      beside fuzzer_and_units
+      beside units fuzzer_and_units
     fi
     on_the_cluster
-    join
+    join units
     ;;
   *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e, soak, fuzz or upgrade" ;;
 esac

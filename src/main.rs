@@ -2,8 +2,10 @@
 //! clouds to the controllers and runs. Everything else is in the crates under `src/`.
 //!
 //! `skyward controller` (default) is the controller, `skyward apiserver` the aggregated API
-//! for logs and results, `skyward crds` prints or applies the custom resources.
+//! for logs and results, `skyward crds` prints or applies the custom resources, `skyward check-provider` looks at an
+//! account.
 
+mod check_provider;
 mod crds;
 
 use std::{
@@ -25,7 +27,7 @@ use skyward_controller::{
 use skyward_core::Endpoints;
 use skyward_providers::{CallSink, container};
 use skyward_remote::{AgentBinaries, Sessions};
-use skyward_store::{Quota, Store};
+use skyward_store::{Access, Bucket, Exclusion, Quota, Store};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, filter::filter_fn, fmt, prelude::*};
 
@@ -53,6 +55,9 @@ enum Command {
         #[command(subcommand)]
         command: crds::Command,
     },
+    /// Looks at the account of a Provider and reports what is there, what its credentials lack, and answers that are not
+    /// as expected. Changes nothing.
+    CheckProvider(check_provider::Flags),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -90,6 +95,23 @@ struct Controller {
     /// Directory of the result store.
     #[arg(long, env = "SKYWARD_STORE_DIR", default_value = "/var/lib/skyward/store")]
     store_dir: PathBuf,
+    /// Bucket of the result store, in the place of a directory: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or
+    /// `az://ACCOUNT/CONTAINER/PREFIX`. Below it each installation has a folder of its own.
+    #[arg(long, env = "SKYWARD_STORE_BUCKET")]
+    store_bucket: Option<Bucket>,
+    /// Region of a bucket of S3.
+    #[arg(long, env = "SKYWARD_STORE_REGION", requires = "store_bucket")]
+    store_region: Option<String>,
+    /// Where the bucket's server is, if not at the cloud's own address, such as `https://minio.example`.
+    #[arg(long, env = "SKYWARD_STORE_ENDPOINT", requires = "store_bucket", value_parser = address)]
+    store_endpoint: Option<String>,
+    /// Directory with a file for each key of the bucket, as a mounted Secret has them; without it the bucket is
+    /// opened with the identity of the Pod.
+    #[arg(long, env = "SKYWARD_STORE_CREDENTIALS_DIR", requires = "store_bucket")]
+    store_credentials_dir: Option<PathBuf>,
+    /// Most that is stored in the bucket, such as `10Gi`: a bucket has no size of its own.
+    #[arg(long, env = "SKYWARD_STORE_SIZE", default_value = "10Gi", value_parser = store_size)]
+    store_size: u64,
     /// Most that one namespace may hold of the result store: an amount such as `2Gi`, or a part of its
     /// volume.
     #[arg(long, env = "SKYWARD_STORE_QUOTA_PER_NAMESPACE", default_value = "20%")]
@@ -185,6 +207,7 @@ fn main() -> ExitCode {
             Some(Command::Controller(flags)) => controller(*flags, shutdown).await,
             Some(Command::Apiserver(flags)) => apiserver(flags, shutdown).await,
             Some(Command::Crds { command }) => crds::run(command).await,
+            Some(Command::CheckProvider(flags)) => check_provider::run(flags).await,
         }
     });
     // Threads that still block must not hold up the exit.
@@ -244,12 +267,15 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
     let config = config(&flags, in_cluster)?;
     let agents = AgentBinaries::from_directory(&config.agents)
         .context("the agent's executables cannot be read; name their directory with --agents-dir")?;
-    let store = Store::local(&config.store).map(|store| store.with_quota(config.store_quota)).with_context(|| {
-        format!(
-            "the result store \"{}\" cannot be opened; name a directory that can be written with --store-dir",
-            config.store.display()
-        )
-    })?;
+    let directory = match &flags.store_bucket {
+        Some(_) => None,
+        None => Some(Store::local(&config.store).with_context(|| {
+            format!(
+                "the result store \"{}\" cannot be opened; name a directory that can be written with --store-dir",
+                config.store.display()
+            )
+        })?),
+    };
     let cluster_config = cluster_config().await?;
     let lease_client = Client::try_from(cluster_config.clone()).context(UNUSABLE)?;
     let fence = Fence::default();
@@ -266,6 +292,19 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         .installation_id
         .clone()
         .unwrap_or_else(|| unnamed_cluster.clone());
+    let store = match (directory, &flags.store_bucket) {
+        (None, Some(bucket)) => {
+            let access = Access {
+                region: flags.store_region.clone(),
+                endpoint: flags.store_endpoint.clone(),
+                credentials: flags.store_credentials_dir.clone(),
+            };
+            Store::bucket(bucket, &access, &cluster, flags.store_size)?
+        }
+        (Some(directory), _) => directory,
+        (None, None) => bail!("the result store has no place; name a directory with --store-dir"),
+    };
+    let store = Arc::new(store.with_quota(config.store_quota));
     let metrics = Arc::new(Metrics::default());
     let options = skyward_providers::Options {
         containers: container::Options {
@@ -289,7 +328,8 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         pod_network = ?config.pod_network,
         "the controller starts"
     );
-    runtime::run(Parts {
+    let looking = tokio::spawn(look_at_creates(store.clone()));
+    let ran = runtime::run(Parts {
         client,
         lease_client,
         fence,
@@ -299,15 +339,46 @@ async fn controller(flags: Controller, shutdown: CancellationToken) -> Result<()
         factory,
         capabilities: skyward_providers::capabilities,
         credential_keys: skyward_providers::credential_keys,
-        store: Arc::new(store),
+        store,
         agents,
         connect: Box::new(|agents, pods, changed| Sessions::new(agents, pods, changed)),
         metrics,
         shutdown,
     })
-    .await?;
+    .await;
+    looking.abort();
+    ran?;
     tracing::info!("the controller ended");
     Ok(())
+}
+
+/// Says what the place of the result store promises, as soon as it is known.
+async fn look_at_creates(store: Arc<Store>) {
+    loop {
+        match store.exclusion().await {
+            Ok(Exclusion::One) => return,
+            Ok(Exclusion::Several) => {
+                tracing::warn!(
+                    "of several writes that create the same object in the result store's bucket not exactly one succeeds: never let two operators use this installation's id at once; only the Lease keeps them apart here"
+                );
+                return;
+            }
+            Ok(Exclusion::Unsupported) => {
+                tracing::warn!(
+                    "the place of the result store knows no writes that create an object only where there is none: never let two operators use it at once; only the Lease keeps them apart here"
+                );
+                return;
+            }
+            Err(error) => {
+                let error = anyhow::Error::from(error);
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the bucket of the result store cannot be used; logs and results wait on their machines, and the operator tries it again"
+                );
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
 }
 
 async fn apiserver(flags: Apiserver, shutdown: CancellationToken) -> Result<()> {
@@ -389,6 +460,22 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     } else {
         Err("plans tell of every namespace: write a loopback address, such as 127.0.0.1:8090".to_owned())
     }
+}
+
+/// An address of a server.
+fn address(text: &str) -> Result<String, String> {
+    if text.starts_with("https://") || text.starts_with("http://") {
+        Ok(text.to_owned())
+    } else {
+        Err("write it as a URL, such as https://minio.example".to_owned())
+    }
+}
+
+/// An amount that holds at least something.
+fn store_size(text: &str) -> Result<u64, String> {
+    skyward_store::parse_amount(text)
+        .filter(|bytes| *bytes >= 1 << 30)
+        .ok_or_else(|| "write an amount of at least 1Gi, such as 10Gi".to_owned())
 }
 
 /// One `NAME=URL`.
@@ -504,6 +591,25 @@ mod tests {
         let some = config(&["--namespaces", "a, b", "--namespaces=c"]);
         assert!(["a", "b", "c"].iter().all(|name| some.serves(name)));
         assert!(!some.serves("any"));
+    }
+
+    #[test]
+    fn a_bucket_is_named_by_its_address_and_its_settings_mean_nothing_without_one() {
+        let parse = |flags: &[&str]| Cli::try_parse_from([&["skyward", "--namespace", "n"], flags].concat());
+        let cli = parse(&["--store-bucket", "s3://logs/here", "--store-size=2Ti"]).unwrap();
+        let bucket = cli.controller.store_bucket.unwrap();
+        assert_eq!(
+            (bucket.to_string().as_str(), cli.controller.store_size),
+            ("s3://logs/here", 2 << 40)
+        );
+        for wrong in [
+            ["--store-bucket", "logs"],
+            ["--store-region", "eu-central-1"],
+            ["--store-endpoint", "https://minio.example"],
+            ["--store-size", "10"],
+        ] {
+            assert!(parse(&wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

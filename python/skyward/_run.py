@@ -12,15 +12,20 @@ import sys
 
 RUNNER = os.path.abspath(__file__)
 OLDEST = (3, 10)
+# Modules whose names stand before no exception: Python's own, and a source that is no module of a package.
+UNNAMED = {"builtins", "__main__"}
+# Letters of the name of an exception's class; the agent takes no longer one.
+LONGEST_NAME = 300
 
 
 class Refused(Exception):
-    """The end of the run: one of the agent's reasons, and a sentence for the user."""
+    """The end of the run: one of the agent's reasons, a sentence for the user, and the class of an exception."""
 
-    def __init__(self, ending, message):
+    def __init__(self, ending, message, exception=""):
         Exception.__init__(self, message)
         self.ending = ending
         self.message = message
+        self.exception = exception
 
 
 def main():
@@ -31,14 +36,19 @@ def main():
     # Nothing the Task starts shall inherit them.
     for descriptor in (result_fd, outcome_fd, values_fd):
         os.set_inheritable(descriptor, False)
+    report(outcome_fd, run, call_file, result_fd, values_fd)
+
+
+def report(outcome_fd, work, *arguments):
+    """Does the work, says how it ended, and exits."""
     try:
-        run(call_file, result_fd, values_fd)
+        work(*arguments)
         finish(outcome_fd, "returned", "")
         status = 0
     except Refused as refused:
         if refused.ending != "raised":
             say(refused.message)
-        finish(outcome_fd, refused.ending, refused.message)
+        finish(outcome_fd, refused.ending, refused.message, refused.exception)
         status = 1
     except OSError as error:
         import errno
@@ -53,6 +63,23 @@ def main():
 def run(call_file, result_fd, values_fd):
     import json
 
+    call, args, kwargs = read_call(call_file)
+    limit = call["result_limit"]
+    with around("around_app"), around("around_process"):
+        function, name = function_of(call)
+        with around("around_task"):
+            value = invoke(function, name, args, kwargs)
+            if is_generator(value):
+                data = Yields(values_fd, call["value_limit"]).drain(value, limit)
+            else:
+                data = encode(value, json, limit)
+    write(data, result_fd, limit)
+
+
+def read_call(call_file):
+    """What to call, and its arguments."""
+    import json
+
     if sys.version_info < OLDEST:
         raise Refused(
             "bad_source",
@@ -64,34 +91,29 @@ def run(call_file, result_fd, values_fd):
     args, kwargs = json.loads(call["args"]), json.loads(call["kwargs"])
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise Refused("bad_source", "args must be a list and kwargs a mapping")
+    return call, args, kwargs
 
-    with around("around_app"), around("around_process"):
-        if call.get("pickle"):
-            function = unpickled(call["pickle"])
-            name = getattr(function, "__name__", type(function).__name__)
-            sys.argv = [name]
-        elif call.get("source"):
-            with open(call["source"], encoding="utf-8") as file:
-                source = file.read()
-            sys.argv = [call["source"]]
-            # Processes that multiprocessing spawns get this path and import the module by its name. At the
-            # end, so that nothing beside the source takes the place of what the Task imports.
-            sys.path.append(os.path.dirname(call["source"]))
-            module = load(call["module"], call["source"], source)
-        else:
-            sys.argv = [call["module"]]
-            module = imported(call["module"])
-        if not call.get("pickle"):
-            name = call["entrypoint"]
-            function = entrypoint_of(module, name)
-        limit = call["result_limit"]
-        with around("around_task"):
-            value = invoke(function, name, args, kwargs)
-            if is_generator(value):
-                data = Yields(values_fd, call["value_limit"]).drain(value, limit)
-            else:
-                data = encode(value, json, limit)
-    write(data, result_fd, limit)
+
+def function_of(call):
+    """The function, with its module imported, and its name."""
+    if call.get("pickle"):
+        function = unpickled(call["pickle"])
+        name = getattr(function, "__name__", type(function).__name__)
+        sys.argv = [name]
+        return function, name
+    if call.get("source"):
+        with open(call["source"], encoding="utf-8") as file:
+            source = file.read()
+        sys.argv = [call["source"]]
+        # Processes that multiprocessing spawns get this path and import the module by its name. At the
+        # end, so that nothing beside the source takes the place of what the Task imports.
+        sys.path.append(os.path.dirname(call["source"]))
+        module = load(call["module"], call["source"], source)
+    else:
+        sys.argv = [call["module"]]
+        module = imported(call["module"])
+    name = call["entrypoint"]
+    return entrypoint_of(module, name), name
 
 
 class Nothing:
@@ -127,6 +149,7 @@ def load(name, path, source):
     module.__file__ = path
     # So that pickle, dataclasses and typing find what is defined in it.
     sys.modules[name] = module
+    UNNAMED.add(name)
     guarded(exec, code, module.__dict__)
     return module
 
@@ -215,6 +238,11 @@ def missing(module, entrypoint):
 
 
 def invoke(function, name, args, kwargs):
+    check_arguments(function, name, args, kwargs)
+    return called(function, args, kwargs)
+
+
+def check_arguments(function, name, args, kwargs):
     import inspect
 
     try:
@@ -229,6 +257,11 @@ def invoke(function, name, args, kwargs):
                 "bad_source",
                 "the arguments do not fit %s%s: %s%s" % (name, signature, error, booleans(kwargs)),
             ) from None
+
+
+def called(function, args, kwargs):
+    import inspect
+
     value = guarded(function, *args, **kwargs)
     if inspect.isawaitable(value):
         import asyncio
@@ -324,7 +357,15 @@ def guarded(function, *args, **kwargs):
         message = last[0].strip() if last else type(error).__name__
         if isinstance(error, SyntaxError):
             message = "%s: %s" % (type(error).__name__, error)
-        raise Refused("raised", message) from None
+        raise Refused("raised", message, class_name(type(error))) from None
+
+
+def class_name(kind):
+    """Name of an exception's class, as rules of a Task write it."""
+    module, name = getattr(kind, "__module__", None), kind.__qualname__
+    if isinstance(module, str) and module not in UNNAMED:
+        name = "%s.%s" % (module, name)
+    return name[:LONGEST_NAME]
 
 
 def strip(report, seen):
@@ -449,10 +490,10 @@ def send_all(data, descriptor):
         rest = rest[os.write(descriptor, rest) :]
 
 
-def finish(descriptor, ending, message):
+def finish(descriptor, ending, message, exception=""):
     import json
 
-    text = json.dumps({"ending": ending, "message": message[:4000]})
+    text = json.dumps({"ending": ending, "message": message[:4000], "exception": exception})
     os.write(descriptor, text.encode("ascii"))
 
 

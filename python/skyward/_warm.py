@@ -50,6 +50,20 @@ class Unfit(Exception):
     """Nothing can be forked from this process."""
 
 
+def check() -> None:
+    """Raises where a fork of this process would lack a thread or share a device."""
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        raise Unfit(f"its packages start threads when they are imported ({threads} run)")
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink("/proc/self/fd/" + name)
+        except OSError:
+            continue  # The descriptor of the list itself.
+        if target.startswith(DEVICES):
+            raise Unfit(f"its packages open {target} when they are imported")
+
+
 class Parent:
     """The process that runs are forked from."""
 
@@ -91,7 +105,7 @@ class Parent:
         self.allowance = allowance()
         self.present = set(sys.modules)
         self.loaded = {name.split(".")[0] for name in self.present}
-        self.check()
+        check()
         # Once, after all imports: objects that no collection visits stay shared.
         gc.collect()
         gc.freeze()
@@ -99,19 +113,6 @@ class Parent:
     def tell_kernel(self, option: int, value: int) -> None:
         if self.prctl(option, value, 0, 0, 0) != 0:
             raise Unfit(f"the kernel refuses prctl({option})")
-
-    def check(self) -> None:
-        """Raises where a fork would lack a thread or share a device."""
-        threads = len(os.listdir("/proc/self/task"))
-        if threads != 1:
-            raise Unfit(f"its packages start threads when they are imported ({threads} run)")
-        for name in os.listdir("/proc/self/fd"):
-            try:
-                target = os.readlink("/proc/self/fd/" + name)
-            except OSError:
-                continue  # The descriptor of the list itself.
-            if target.startswith(DEVICES):
-                raise Unfit(f"its packages open {target} when they are imported")
 
     def serve(self) -> socket.socket:
         """Answers the keeper. Returns in forks only, with the connection that brings the order."""
@@ -124,7 +125,7 @@ class Parent:
                 os._exit(0)
             if not descriptors:
                 continue
-            self.check()
+            check()
             if allowance() != self.allowance:
                 # Another process of the same user can change that, and each fork would inherit it. The next parent
                 # begins with what the keeper has.

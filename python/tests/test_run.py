@@ -30,6 +30,10 @@ class End:
     def message(self):
         return self.outcome and self.outcome["message"]
 
+    @property
+    def exception(self):
+        return self.outcome and self.outcome["exception"]
+
 
 def call(
     source,
@@ -301,6 +305,31 @@ class Fails(unittest.TestCase):
         self.assertEqual(end.message, "KeyError: 'x'")
         self.assertIn("ZeroDivisionError", end.stderr)
         self.assertNotIn("_run.py", end.stderr)
+
+    def test_an_exception_is_told_by_its_class_and_the_module_of_that_unless_it_is_pythons_or_the_tasks_source(self):
+        own = "class Refused(OSError): pass\n"
+        files = {"exp/__init__.py": "", "exp/errors.py": "class Busy(Exception): pass"}
+        for source, exception in (
+            ("def main(): raise ValueError('no')", "ValueError"),
+            ("def main(): raise FileNotFoundError(2, 'no', 'x')", "FileNotFoundError"),
+            ("import json\ndef main(): json.loads('{')", "json.decoder.JSONDecodeError"),
+            (own + "def main(): raise Refused()", "Refused"),
+            (own + "raise Refused()", "Refused"),
+            ("def main():\n    class Inner(Exception): pass\n    raise Inner()", "main.<locals>.Inner"),
+            ("from exp.errors import Busy\ndef main(): raise Busy()", "exp.errors.Busy"),
+            ("def main(): raise KeyboardInterrupt()", "KeyboardInterrupt"),
+            ("def main(): raise type('e' * 1000, (Exception,), {'__module__': None})", "e" * 300),
+        ):
+            with self.subTest(source=source):
+                end = call(source, files=files)
+                self.assertEqual((end.ending, end.exception), ("raised", exception), end.stderr)
+        end = call(None, module="exp.raises", files={"exp/raises.py": own + "def main(): raise Refused()"})
+        self.assertEqual(end.exception, "exp.raises.Refused")
+
+    def test_no_other_end_has_an_exception(self):
+        for source in ("def main(): pass", "def main(: pass", "def main(a): pass", "def main(): return (x for x in [])"):
+            with self.subTest(source=source):
+                self.assertEqual(call(source).exception, "")
 
     def test_exit_is_an_exit_code(self):
         end = call("import sys\ndef main(): sys.exit(3)")

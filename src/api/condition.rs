@@ -40,7 +40,7 @@ pub const SUSPENDED: &str = "Suspended";
 pub mod reason {
     /// Provider: a real call succeeded.
     pub const CONNECTED: &str = "Connected";
-    /// Provider: a call failed in a way that passes by itself.
+    /// Provider: a call failed in a way that passes by itself. Machine: its cloud takes no orders now.
     pub const PROVIDER_UNAVAILABLE: &str = "ProviderUnavailable";
     /// Provider: its Secret, or a key of it, is not there.
     pub const CREDENTIALS_MISSING: &str = "CredentialsMissing";
@@ -73,6 +73,10 @@ pub mod reason {
     pub const PROVISIONING: &str = "Provisioning";
     /// Pool: `nodes.desired` is 0.
     pub const OFF: &str = "Off";
+    /// Pool: it was idle for `idleTimeout`, and the next Task wakes it.
+    pub const SLEEPING: &str = "Sleeping";
+    /// Pool: it has lived for `maxLifetime`.
+    pub const LIFETIME_EXCEEDED: &str = "LifetimeExceeded";
     /// Pool or Task: `spec.suspend` is true.
     pub const SUSPENDED: &str = "Suspended";
     /// Pool: being deleted.
@@ -95,10 +99,12 @@ pub mod reason {
     pub const NAMESPACE_NOT_SERVED: &str = "NamespaceNotServed";
     /// Pool: a limit of the Provider is reached.
     pub const LIMIT_REACHED: &str = "LimitReached";
-    /// Pool: no offer fits (the seeds' `NoAvailableProvider`).
+    /// Pool: no offer fits (the seeds' `NoAvailableProvider`). Task: none fits its `poolTemplate`.
     pub const NO_AVAILABLE_PROVIDER: &str = "NoAvailableProvider";
     /// Pool: `maxProvisionAttempts` in a row failed.
     pub const PROVISIONING_FAILED: &str = "ProvisioningFailed";
+    /// Pool: machines beyond `nodes.desired` failed; it goes on with the others, and grows later.
+    pub const GROWTH_FAILED: &str = "GrowthFailed";
     /// Pool or Task: a Secret or ConfigMap that it names does not exist.
     pub const REFERENCE_NOT_FOUND: &str = "ReferenceNotFound";
     /// Pool or Task: the Secrets and ConfigMaps that it names are larger than the limit.
@@ -175,6 +181,14 @@ pub mod reason {
     pub const WAITING_FOR_MACHINE: &str = "WaitingForMachine";
     /// Task: no Pool of that name exists yet.
     pub const POOL_NOT_FOUND: &str = "PoolNotFound";
+    /// Task: the Pool of its `poolTemplate` is being made.
+    pub const CREATING_POOL: &str = "CreatingPool";
+    /// Task: the API server refuses the Pool of its `poolTemplate`.
+    pub const POOL_REFUSED: &str = "PoolRefused";
+    /// Task: the Pool of its `poolTemplate` has the name of another Pool that is there.
+    pub const POOL_NAME_TAKEN: &str = "PoolNameTaken";
+    /// Task: the Pool that it names was made for another Task alone.
+    pub const POOL_NOT_SHARED: &str = "PoolNotShared";
     /// Task: the Pool cannot get machines; the message repeats why.
     pub const POOL_NOT_READY: &str = "PoolNotReady";
     /// Task: the Pool is off or suspended.
@@ -230,7 +244,11 @@ pub mod reason {
     pub const WATCHER_KILLED: &str = "WatcherKilled";
     /// Task: its machine was lost more often than `retries.onInterruption` allows.
     pub const INTERRUPTED: &str = "Interrupted";
-    /// Task: its machine was lost and it waits for another attempt.
+    /// Task: it ran longer than `activeDeadline`.
+    pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+    /// Task: it waited longer than `queueTimeout` for a start.
+    pub const QUEUE_TIMEOUT: &str = "QueueTimeout";
+    /// Task: its machine was lost, or a run failed, and it waits for another attempt.
     pub const RETRYING: &str = "Retrying";
     /// Task: a run ended, and the result store has no room for its log and result.
     pub const RESULT_STORE_FULL: &str = "ResultStoreFull";
@@ -240,8 +258,38 @@ pub mod reason {
     pub const RESULT_STORE_UNAVAILABLE: &str = "ResultStoreUnavailable";
     /// Task: a run ended, and its machine, which is connected, does not give its log or result.
     pub const OUTPUT_NOT_READ: &str = "OutputNotRead";
+    /// Task: it waits for Tasks that it depends on.
+    pub const WAITING_FOR_TASK: &str = "WaitingForTask";
+    /// Task: it and Tasks that it depends on wait for each other.
+    pub const DEPENDENCY_CYCLE: &str = "DependencyCycle";
+    /// Task: a Task that it depends on failed, or was deleted before it ended.
+    pub const DEPENDENCY_FAILED: &str = "DependencyFailed";
+    /// CronTask: the next Task is made at the time that the message names.
+    pub const NEXT_SCHEDULED: &str = "NextScheduled";
+    /// CronTask: a Task is due, and an earlier one has not ended.
+    pub const EARLIER_TASK_RUNS: &str = "EarlierTaskRuns";
+    /// CronTask: a Task is due, and as many have not ended as may be.
+    pub const TOO_MANY_UNFINISHED: &str = "TooManyUnfinished";
+    /// CronTask: its schedule or time zone cannot be read, or names a time that never comes.
+    pub const INVALID_SCHEDULE: &str = "InvalidSchedule";
+    /// CronTask: this cluster may have been restored, so that a Task that is due may have run.
+    pub const RESTORE_PENDING: &str = "RestorePending";
+    /// CronTask: the API server does not take the Task that is due.
+    pub const TASK_REFUSED: &str = "TaskRefused";
     /// Task: its Pool was deleted.
     pub const POOL_DELETED: &str = "PoolDeleted";
+    /// `Failed` (Task): items of `forEach` failed.
+    pub const ITEMS_FAILED: &str = "ItemsFailed";
+    /// `Failed` (Task): more items of `forEach` failed than `maxFailedItems` allows.
+    pub const TOO_MANY_FAILED_ITEMS: &str = "TooManyFailedItems";
+    /// `Failed` (Task): there are more items, or larger ones, than a Task may have.
+    pub const TOO_MANY_ITEMS: &str = "TooManyItems";
+    /// `Failed` (Task): what `forEach` names are no items.
+    pub const INVALID_ITEMS: &str = "InvalidItems";
+    /// `Running` (Task): the items of `forEach` cannot be read yet.
+    pub const ITEMS_NOT_READ: &str = "ItemsNotRead";
+    /// `Running` (Task): a machine cannot begin items of `forEach`, and gets none for now.
+    pub const MACHINE_UNFIT: &str = "MachineUnfit";
     /// Task: stopped on request.
     pub const STOPPED: &str = "Stopped";
 }

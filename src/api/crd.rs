@@ -9,12 +9,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
 
-use crate::{Machine, Offer, Pool, Provider, Task, condition::MAX_MESSAGE, provider::CONTAINER};
+use crate::{CronTask, Machine, Offer, Pool, Provider, Task, condition::MAX_MESSAGE, provider::CONTAINER};
 
-/// Defaults that the API server applies, because `/scale` reads these fields. All
-/// others are applied by the controller, so that a manifest stays what its author
-/// wrote and a default can change with a version.
-const SERVER_DEFAULTS: [&str; 2] = ["Pool.spec.nodes", "Pool.spec.nodes.desired"];
+/// Defaults that the API server applies, because `/scale` reads these fields of a Pool; a template of
+/// a Pool has them too, so that the same rules read it. All others are applied by the controller, so
+/// that a manifest stays what its author wrote and a default can change with a version.
+const SERVER_DEFAULTS: [&str; 6] = [
+    "Pool.spec.nodes",
+    "Pool.spec.nodes.desired",
+    "Task.spec.poolTemplate.spec.nodes",
+    "Task.spec.poolTemplate.spec.nodes.desired",
+    "CronTask.spec.taskTemplate.spec.poolTemplate.spec.nodes",
+    "CronTask.spec.taskTemplate.spec.poolTemplate.spec.nodes.desired",
+];
 
 /// Marks a value without a schema of its own.
 const ANY_JSON: &str = "x-kubernetes-preserve-unknown-fields";
@@ -58,6 +65,7 @@ pub fn all(clouds: &[AccountKind]) -> Vec<CustomResourceDefinition> {
         Pool::crd(),
         Machine::crd(),
         Task::crd(),
+        CronTask::crd(),
     ]
     .into_iter()
     .map(|crd| finished(crd, clouds))
@@ -77,9 +85,33 @@ fn finished(crd: CustomResourceDefinition, clouds: &[AccountKind]) -> CustomReso
             {
                 add_clouds(spec, clouds);
             }
+            if kind == "CronTask"
+                && let Some(Value::Object(template)) = schema.get_mut("properties").and_then(|all| {
+                    let spec = all.get_mut("spec")?.get_mut("properties")?;
+                    spec.get_mut("taskTemplate")
+                })
+            {
+                forget_transitions(template);
+            }
         }
     }
     serde_json::from_value(value).expect("finishing keeps the shape of a CRD")
+}
+
+/// A Task cannot be changed, and what later Tasks are like can: takes the rules about changes out of a template.
+fn forget_transitions(schema: &mut Map<String, Value>) {
+    if let Some(Value::Array(rules)) = schema.get_mut("x-kubernetes-validations") {
+        rules.retain(|rule| !rule["rule"].as_str().is_some_and(|rule| rule.contains("oldSelf")));
+        if rules.is_empty() {
+            schema.remove("x-kubernetes-validations");
+        }
+    }
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flat_map(Map::values_mut) {
+        if let Value::Object(property) = property {
+            forget_transitions(property);
+        }
+    }
 }
 
 /// The fields of the clouds, and that a Provider is exactly one kind of account for ever.
@@ -248,6 +280,19 @@ fn bound_kubernetes_types(schema: &mut Map<String, Value>) {
 mod tests {
     use super::*;
 
+    /// `kubectl explain provider.spec`.
+    #[test]
+    fn the_spec_of_a_provider_leads_to_the_page_that_compares_the_kinds() {
+        let all = serde_json::to_value(all(&[])).unwrap();
+        let version = &all[0]["spec"]["versions"][0];
+        let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let told = spec["description"].as_str().unwrap();
+        let page = "docs/providers/README.md";
+        assert!(told.contains(page), "{told}");
+        let root = env!("CARGO_MANIFEST_DIR");
+        assert!(std::path::Path::new(root).join("../..").join(page).is_file());
+    }
+
     /// Calls `visit` with the path and schema of everything in every CRD.
     fn each(mut visit: impl FnMut(&str, &Map<String, Value>)) {
         fn walk(path: &str, schema: &Map<String, Value>, visit: &mut impl FnMut(&str, &Map<String, Value>)) {
@@ -326,17 +371,29 @@ mod tests {
         assert_eq!(
             places,
             [
+                "CronTask.spec.taskTemplate.spec.forEach.items[]",
+                "CronTask.spec.taskTemplate.spec.forEach.matrix.axes[].values[]",
+                "CronTask.spec.taskTemplate.spec.forEach.matrix.exclude[]",
+                "CronTask.spec.taskTemplate.spec.forEach.matrix.include[]",
+                "CronTask.spec.taskTemplate.spec.function.args[]",
+                "CronTask.spec.taskTemplate.spec.function.kwargs{}",
+                "CronTask.spec.taskTemplate.spec.poolTemplate.spec.candidates[].settings",
                 "Machine.spec.settings",
                 "Pool.spec.candidates[].settings",
+                "Task.spec.forEach.items[]",
+                "Task.spec.forEach.matrix.axes[].values[]",
+                "Task.spec.forEach.matrix.exclude[]",
+                "Task.spec.forEach.matrix.include[]",
                 "Task.spec.function.args[]",
                 "Task.spec.function.kwargs{}",
+                "Task.spec.poolTemplate.spec.candidates[].settings",
                 "Task.status.results[].value"
             ]
         );
     }
 
     #[test]
-    fn the_api_server_fills_in_only_what_scale_reads() {
+    fn the_api_server_fills_in_only_what_scale_and_rules_read() {
         let mut defaults = Vec::new();
         each(|path, schema| {
             if schema.contains_key("default") {
@@ -372,7 +429,16 @@ mod tests {
         });
         assert_eq!(
             nullable,
-            ["Task.spec.function.args[]", "Task.spec.function.kwargs{}"]
+            [
+                "Task.spec.forEach.items[]",
+                "Task.spec.forEach.matrix.axes[].values[]",
+                "Task.spec.function.args[]",
+                "Task.spec.function.kwargs{}",
+                "CronTask.spec.taskTemplate.spec.forEach.items[]",
+                "CronTask.spec.taskTemplate.spec.forEach.matrix.axes[].values[]",
+                "CronTask.spec.taskTemplate.spec.function.args[]",
+                "CronTask.spec.taskTemplate.spec.function.kwargs{}",
+            ]
         );
     }
 
@@ -407,8 +473,8 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_fixed_but_for_three_fields() {
-        const CHANGEABLE: [&str; 3] = ["priority", "suspend", "ttlSecondsAfterFinished"];
+    fn a_task_is_fixed_but_for_four_fields() {
+        const CHANGEABLE: [&str; 4] = ["priority", "retention", "suspend", "ttlSecondsAfterFinished"];
         let spec = spec_of("Task");
         let fixed: Vec<_> = spec["x-kubernetes-validations"]
             .as_array()
@@ -430,6 +496,28 @@ mod tests {
                 "{field}"
             );
         }
+    }
+
+    #[test]
+    fn a_template_of_tasks_may_change_and_keeps_every_other_rule_of_a_task() {
+        let (mut of_tasks, mut of_template) = (Vec::new(), Vec::new());
+        each(|path, schema| {
+            let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+            let (prefix, found) = match path.strip_prefix("Task.spec") {
+                Some(rest) => (rest, &mut of_tasks),
+                None => match path.strip_prefix("CronTask.spec.taskTemplate.spec") {
+                    Some(rest) => (rest, &mut of_template),
+                    None => return,
+                },
+            };
+            for rule in rules.into_iter().flatten() {
+                found.push(format!("{prefix}: {}", rule["rule"]));
+            }
+        });
+        assert!(of_template.iter().all(|rule| !rule.contains("oldSelf")));
+        of_tasks.retain(|rule| !rule.contains("oldSelf"));
+        assert_eq!(of_template, of_tasks);
+        assert!(of_template.len() > 10);
     }
 
     #[test]

@@ -77,6 +77,28 @@ written!(
     "write a duration such as 300s, 10m or 1h30m"
 );
 
+/// A duration, or `Never` for one without an end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DurationOrNever(pub String);
+
+/// The word for a time that never comes.
+pub const NEVER: &str = "Never";
+
+impl DurationOrNever {
+    /// The duration; `None` is never. Text that is neither, which admission refuses, is never too.
+    pub fn get(&self) -> Option<std::time::Duration> {
+        Duration(self.0.clone()).parse()
+    }
+}
+
+written!(
+    DurationOrNever,
+    32,
+    format!("type(self) == string && (string(self) == '{NEVER}' || string(self).matches(r'{PATTERN}'))"),
+    "write Never, or a duration such as 300s, 10m or 1h30m"
+);
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration as Std;
@@ -97,5 +119,12 @@ mod tests {
         ] {
             assert_eq!(Duration(text.into()).parse(), want, "{text}");
         }
+    }
+
+    #[test]
+    fn never_is_no_duration() {
+        assert_eq!(DurationOrNever("10m".into()).get(), Some(Std::from_mins(10)));
+        assert_eq!(DurationOrNever(NEVER.into()).get(), None);
+        assert_eq!(DurationOrNever("now and then".into()).get(), None);
     }
 }

@@ -12,6 +12,10 @@ pub const MACHINE_UID: &str = "skyward.dev/machine-uid";
 pub const SLOT: &str = "skyward.dev/slot";
 /// Attempt to fill that slot.
 pub const ATTEMPT: &str = "skyward.dev/attempt";
+/// UID of the CronTask that made a Task.
+pub const CRON_TASK_UID: &str = "skyward.dev/crontask-uid";
+/// Annotation of a Task that a CronTask made: the time of the schedule that it was made for.
+pub const SCHEDULED_FOR: &str = "skyward.dev/scheduled-for";
 /// Provider that an Offer or Machine belongs to.
 pub const PROVIDER: &str = "skyward.dev/provider";
 /// The installation (UID of its kube-system namespace) that made an object.

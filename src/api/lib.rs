@@ -16,8 +16,10 @@
 
 pub mod condition;
 pub mod crd;
+pub mod cron_task;
 pub mod duration;
 pub mod environment;
+pub mod for_each;
 pub mod labels;
 pub mod machine;
 pub mod offer;
@@ -28,7 +30,8 @@ pub mod shared;
 pub mod task;
 mod written;
 
-pub use duration::Duration;
+pub use cron_task::{CronTask, CronTaskSpec, CronTaskStatus};
+pub use duration::{Duration, DurationOrNever};
 pub use machine::{Machine, MachinePhase, MachineSpec, MachineStatus};
 pub use offer::{Offer, OfferSpec};
 pub use pool::{Pool, PoolPhase, PoolSpec, PoolStatus};

@@ -2,6 +2,9 @@
 
 mod cost;
 mod image;
+mod scaling;
+mod template;
+mod worker;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -9,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    duration::Duration,
+    duration::{Duration, DurationOrNever},
     environment::PoolEnvironment,
     machine::BootstrapFailure,
     offer::Architecture,
@@ -19,6 +22,9 @@ use crate::{
 
 pub use cost::PoolCost;
 pub use image::{Image, PipIndex};
+pub use scaling::{Autoscale, PoolLifetime, PoolScaling, ScalingReason};
+pub use template::PoolTemplate;
+pub use worker::{Devices, Executor, Worker};
 
 /// Machines wanted, and what they are. Tasks of the same namespace run on them.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -39,6 +45,7 @@ pub use image::{Image, PipIndex};
     ),
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider"),
     printcolumn(name = "Accelerator", type_ = "string", json_path = ".status.accelerator"),
+    printcolumn(name = "Machines", type_ = "string", json_path = ".status.machinesSummary"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readySummary"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
@@ -73,6 +80,7 @@ pub use image::{Image, PipIndex};
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.provider) || (has(self.candidates) && self.candidates.all(candidate, has(candidate.provider)))").message("a Pool needs provider, the name of a Provider, or candidates that each have one; see `kubectl get providers.skyward.dev`"))]
+#[x_kube(validation = Rule::new("!has(self.autoscale) || has(self.nodes.max)").message("autoscale needs nodes.max: how many machines the Pool may grow to, such as nodes: {desired: 1, max: 8}").field_path(".autoscale"))]
 #[x_kube(validation = Rule::new("!has(self.spotPercent) || !has(self.allocation)").message("write either allocation or spotPercent, not both"))]
 pub struct PoolSpec {
     /// Name of the Provider that machines come from, unless a candidate names another. A change
@@ -128,10 +136,24 @@ pub struct PoolSpec {
     /// its machines. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// How many machines, such as `{desired: 4, min: 2}`. May be changed at any time: the Pool
-    /// grows, or gives up idle machines first.
+    /// How many machines, such as `{desired: 4, min: 2}` or `{desired: 1, max: 8}`. May be changed at any time: the
+    /// Pool grows, or gives up idle machines first.
     #[serde(default)]
     pub nodes: Nodes,
+    /// How a Pool with `nodes.max` shrinks, such as `{scaleDownAfter: 5m}`. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscale: Option<Autoscale>,
+    /// The Pool sleeps after it has been idle, without a run and a Task that waits, for this long, at least `10s`: it
+    /// returns all machines, and the next Task wakes it. `Never` keeps them. When left out, the `idleTimeout` of the Provider: by default `10m`, and
+    /// `Never` for `container`. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("idleTimeout", "10s"))]
+    pub idle_timeout: Option<DurationOrNever>,
+    /// The Pool ends its runs and returns its machines after this long, even if Tasks run, and orders none until its spec
+    /// changes. It counts from when the field is set. May be changed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("maxLifetime", "1m"))]
+    pub max_lifetime: Option<Duration>,
     /// Accelerator of each machine, such as `{name: H100, count: 8}`; none when left out. A change
     /// replaces machines when idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,6 +199,7 @@ pub struct PoolSpec {
     /// its spec changes or an hour has passed. In a Pool of 4 nodes that all fail, 4 have failed.
     /// Where two machines failed in the same step of their bootstrap in the same way, the Pool is
     /// Stalled at once, until its spec, or a Secret, ConfigMap or Provider that it names, changes.
+    /// A Pool that has the machines of `nodes.desired` is never Stalled for others that fail: it grows later.
     /// Default 10. May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
@@ -323,9 +346,10 @@ pub struct Budget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.min) || self.desired == 0 || self.min <= self.desired").message("nodes.min must not be above nodes.desired; lower it or raise nodes.desired"))]
+#[x_kube(validation = Rule::new("!has(self.max) || self.max >= self.desired").message("nodes.max must not be below nodes.desired; raise it or lower nodes.desired").field_path(".max"))]
 #[x_kube(validation = Rule::new("self.desired <= 500").message("a Pool has at most 500 machines; use several Pools for more").field_path(".desired"))]
 pub struct Nodes {
-    /// Machines wanted. 0 turns the Pool off. At most 500. Default 1.
+    /// Machines wanted. 0 turns the Pool off. With `max` the least of them. At most 500. Default 1.
     #[serde(default = "one")]
     pub desired: u32,
     /// The Pool is Ready, and broadcasts start, with this many machines. Not above `desired`
@@ -333,6 +357,23 @@ pub struct Nodes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 500))]
     pub min: Option<u32>,
+    /// Machines that the Pool may grow to while work waits. Not below `desired`, at most 500. When left out, the Pool
+    /// has `desired` machines whatever waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 500))]
+    pub max: Option<u32>,
+}
+
+impl Nodes {
+    /// Most machines that the Pool may have.
+    pub fn most(&self) -> u32 {
+        self.max.unwrap_or_default().max(self.desired)
+    }
+
+    /// Whether the Pool grows with its work. A Pool that is off does not.
+    pub fn grows(&self) -> bool {
+        self.desired > 0 && self.max.is_some_and(|most| most > self.desired)
+    }
 }
 
 const fn one() -> u32 {
@@ -344,49 +385,9 @@ impl Default for Nodes {
         Self {
             desired: 1,
             min: None,
+            max: None,
         }
     }
-}
-
-/// How Tasks run on a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Worker {
-    /// Tasks, and processes of Tasks (`processesPerMachine`), that one machine runs at the same time. Default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub concurrency: Option<u32>,
-    /// What each of these Tasks sees of the accelerators of its machine. Default `Divide`. A change takes effect at
-    /// once, for Tasks that start after it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub devices: Option<Devices>,
-    /// Python modules that functions find imported already, such as `[torch]`: each machine keeps a Python that has
-    /// imported them, and forks the processes of functions from it. That Python never has code or Secrets of a Task.
-    /// Where a module starts threads or opens an accelerator when it is imported, and where Tasks run as `root`,
-    /// functions start as without this field. A change takes effect at once, for Tasks that start after it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 128)))]
-    #[x_kube(validation = crate::rule::each_matches(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$", "preload takes names of Python modules as import has them, such as torch or sklearn.linear_model, each as its own entry"))]
-    pub preload: Vec<String>,
-    /// User that Tasks run as. Default `skyward`, an unprivileged user that bootstrap
-    /// makes; `root` gives Tasks the whole machine. Ignored where SSH logs in as an
-    /// ordinary user. A change replaces machines when idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
-    #[x_kube(validation = crate::rule::matches("^[a-z_][a-z0-9_-]{0,31}$", "worker.user must be the name of a Linux user, such as skyward or root"))]
-    pub user: Option<String>,
-}
-
-/// What a Task sees of the accelerators of a machine that it shares with other Tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(transform = skyward_core::schema::explain_variants)]
-pub enum Devices {
-    /// Its share: the accelerators are divided among as many Tasks as `concurrency` says. Where there are more Tasks
-    /// than accelerators, each Task has one of them, in turn.
-    #[default]
-    Divide,
-    /// All of them.
-    Share,
 }
 
 /// What is kept of the output of runs.
@@ -448,6 +449,8 @@ pub enum PoolPhase {
     Stalled,
     /// `nodes.desired` is 0.
     Off,
+    /// It was idle for `idleTimeout` and returned its machines; the next Task wakes it.
+    Sleeping,
     /// `spec.suspend` is true.
     Suspended,
     /// Being deleted.
@@ -473,6 +476,19 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 300))]
     pub accelerator: String,
+    /// Machines that the Pool works towards now: between `nodes.desired` and `nodes.max`, or 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_machines: Option<u32>,
+    /// The same, with the bounds of a Pool that grows, as `3 (1-8)`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub machines_summary: String,
+    /// Why it works towards this number, and when it sleeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<PoolScaling>,
+    /// How long it has lived, where its spec sets `maxLifetime`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<PoolLifetime>,
     /// Ready machines and wanted machines, as `3/4`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 16))]
@@ -528,7 +544,8 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapRecord>,
     /// Reason of the condition `Ready`, followed by the number of failed tries and how many are
-    /// allowed, such as `Provisioning: 2/10 tries failed`. Empty when all machines are ready.
+    /// allowed, such as `Provisioning: 2/10 tries failed`. When all machines are ready: when the Pool sleeps unless work
+    /// comes, as `sleeps at 2026-01-31T12:00:00Z`, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub reason: String,

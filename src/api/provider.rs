@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 pub use skyward_core::provider::{HostKeys, SelfStop};
 
 use crate::{
-    duration::Duration,
+    duration::{Duration, DurationOrNever},
     machine::Market,
     shared::{Amount, Cpu, LocalRef, Size},
 };
 
 /// Where machines may come from: one account at one cloud, or the cluster itself
-/// (`container`: each machine is a Pod). Written by the platform engineer.
+/// (`container`: each machine is a Pod). Written by the platform engineer. The page docs/providers/README.md compares
+/// the kinds; `skyward check-provider -f FILE` looks at an account before it is used.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "skyward.dev",
@@ -95,7 +96,7 @@ pub struct ProviderSpec {
     #[x_kube(validation = crate::rule::at_least("refreshInterval", "10s"))]
     pub refresh_interval: Option<Duration>,
     /// Longest wait for one answer of the cloud, from `1s` to `5m`; at AWS its retries are included.
-    /// Default `30s`. Not for `container`, which asks the API server alone.
+    /// Default `30s`, at TensorDock `120s`. Not for `container`, which asks the API server alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::between("requestTimeout", "1s", "5m"))]
     pub request_timeout: Option<Duration>,
@@ -104,6 +105,12 @@ pub struct ProviderSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("instanceTimeout", "60s").message("instanceTimeout must be at least 60s, or a restart of the controller would cost machines"))]
     pub instance_timeout: Option<Duration>,
+    /// How long a Pool with machines of this Provider may be idle before it sleeps, where the Pool does not set its own
+    /// `idleTimeout`; at least `10s`, or `Never`. Default `10m`, and `Never` for `container`, whose machines
+    /// cost nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::at_least("idleTimeout", "10s"))]
+    pub idle_timeout: Option<DurationOrNever>,
 }
 
 impl ProviderSpec {

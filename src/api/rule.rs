@@ -30,6 +30,18 @@ pub(crate) fn each_matches(pattern: &str, remedy: &str) -> Rule {
     Rule::new(format!("self.all(entry, entry.matches(r'{pattern}'))")).message(remedy)
 }
 
+/// The keys of a map are names as labels and annotations have them.
+pub(crate) fn names_of_map(field: &str) -> Rule {
+    let name = "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?";
+    let domain = "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?";
+    Rule::new(format!("self.all(key, key.matches(r'^({domain}/)?{name}$'))")).message(
+        format!(
+            "{field} take names such as team or example.org/team, of up to 63 letters, digits, -, _ and ."
+        )
+        .as_str(),
+    )
+}
+
 /// Patterns of files, without the exceptions that a `.gitignore` has.
 pub(crate) fn no_exceptions(field: &str) -> Rule {
     let remedy = format!(
@@ -60,6 +72,17 @@ pub(crate) fn between(field: &str, least: &str, most: &str) -> Rule {
         &format!("(duration(self) >= duration('{least}') && duration(self) <= duration('{most}'))"),
         &format!("{field} must be from {least} to {most}"),
     )
+}
+
+/// Of two durations that are both there, the first is not longer than the second. Text that is no duration has
+/// its own message, once.
+pub(crate) fn not_longer(first: &str, second: &str, remedy: &str) -> Rule {
+    let pattern = duration::PATTERN;
+    Rule::new(format!(
+        "!has(self.{first}) || !has(self.{second}) || !string(self.{first}).matches(r'{pattern}') || \
+         !string(self.{second}).matches(r'{pattern}') || duration(self.{first}) <= duration(self.{second})"
+    ))
+    .message(remedy)
 }
 
 /// An amount of memory or storage has a unit. Text that is no amount has its own message, and so has

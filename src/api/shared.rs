@@ -1,6 +1,6 @@
 //! Parts that several kinds use.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -45,6 +45,24 @@ impl Accelerator {
     pub fn memory_gb(&self) -> Option<f64> {
         self.memory.as_ref().and_then(Size::card_gb)
     }
+}
+
+/// Labels and annotations of an object that is made from a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(!has(self.labels) || self.labels.all(key, !key.startsWith('skyward.dev/'))) && (!has(self.annotations) || self.annotations.all(key, !key.startsWith('skyward.dev/')))").message("names that begin with skyward.dev/ are the operator's own: leave them out of labels and annotations"))]
+pub struct TemplateMetadata {
+    /// Labels, such as `{team: vision}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16, "additionalProperties" = {"type": "string", "maxLength": 63}))]
+    #[x_kube(validation = crate::rule::names_of_map("labels"))]
+    #[x_kube(validation = Rule::new("self.all(key, self[key].matches(r'^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$'))").message("labels take values of letters, digits, -, _ and . that begin and end with a letter or digit, such as vision"))]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, such as `{example.org/ticket: "4711"}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16, "additionalProperties" = {"type": "string", "maxLength": 1024}))]
+    #[x_kube(validation = crate::rule::names_of_map("annotations"))]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// One environment variable with a literal value. For values from Secrets use `envFrom`.

@@ -1,5 +1,11 @@
 //! Task: work for a Pool of the same namespace.
 
+mod items;
+mod order;
+mod retention;
+mod retries;
+mod source;
+
 use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -11,8 +17,16 @@ use serde_json::Value;
 
 use crate::{
     duration::Duration,
-    shared::{EnvFrom, EnvVar, LocalRef},
+    for_each::ForEach,
+    pool::PoolTemplate,
+    shared::{EnvFrom, EnvVar},
 };
+
+pub use items::ItemsStatus;
+pub use order::{Dependency, DependencyCondition, DependencyStatus, MAX_DEPENDENCIES, awaited, queue_order};
+pub use retention::{Kept, Retention};
+pub use retries::{Backoff, FailureReason, Retries, RetryAction, RetryRule, RetryScope};
+pub use source::{BundleSource, ConfigMapSource, GitSource, Source, SourceStatus};
 
 /// Work for a Pool of the same namespace: a command, a script or a Python function.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -42,16 +56,30 @@ use crate::{
         priority = 1
     ),
     printcolumn(
+        name = "Failures",
+        type_ = "integer",
+        json_path = ".status.failures",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Failed",
+        type_ = "integer",
+        json_path = ".status.items.failed",
+        priority = 1
+    ),
+    printcolumn(
         name = "Priority",
         type_ = "integer",
         json_path = ".spec.priority",
         priority = 1
     ),
+    printcolumn(name = "Cost", type_ = "string", json_path = ".status.cost", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = crate::rule::fixed("pool", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("poolTemplate", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("command", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("script", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("function", "create another Task"))]
@@ -59,20 +87,35 @@ use crate::{
 #[x_kube(validation = crate::rule::fixed("placement", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("processesPerMachine", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("timeout", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("activeDeadline", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("queueTimeout", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("terminationGracePeriod", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("retries", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("env", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("envFrom", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("workingDir", "create another Task"))]
 #[x_kube(validation = crate::rule::fixed("output", "create another Task"))]
+#[x_kube(validation = crate::rule::fixed("dependsOn", "create another Task"))]
+#[x_kube(validation = Rule::new("has(self.forEach) == has(oldSelf.forEach)").message("forEach cannot be changed; create another Task").field_path(".forEach"))]
+#[x_kube(validation = Rule::new("!has(self.forEach) || !has(self.placement) || string(self.placement) == 'One'").message("each item of forEach runs on one machine: leave placement out"))]
+#[x_kube(validation = Rule::new("!has(self.forEach) || !has(self.forEach.itemsFrom) || !has(self.forEach.itemsFrom.sourceFile) || has(self.source)").message("forEach.itemsFrom.sourceFile is looked for in the source: name one in spec.source, or take the items from a ConfigMap (configMapKeyRef)"))]
+#[x_kube(validation = Rule::new("!has(self.forEach) || !has(self.forEach.itemsFrom) || !has(self.forEach.itemsFrom.taskResult) || (has(self.dependsOn) && self.dependsOn.exists(other, other.task == self.forEach.itemsFrom.taskResult))").message("the Task of forEach.itemsFrom.taskResult ends first: name it in dependsOn, too, such as dependsOn: [{task: prepare}]"))]
+#[x_kube(validation = Rule::new("has(self.pool) != has(self.poolTemplate)").message("a Task needs exactly one of pool, the name of a Pool that runs it, and poolTemplate, a Pool that is made for it"))]
 #[x_kube(validation = Rule::new("[has(self.command), has(self.script), has(self.__function__)].filter(x, x).size() == 1").message("a Task needs exactly one of command, script and function"))]
 #[x_kube(validation = Rule::new("!has(self.source) || !has(self.workingDir)").message("a Task starts in the folder of its source: leave workingDir out, or source"))]
 #[x_kube(validation = Rule::new("has(self.source) || !has(self.__function__) || !has(self.__function__.module)").message("function.module is looked for in the source: name one in spec.source, or write the function itself into function.source"))]
+#[x_kube(validation = Rule::new("!has(self.retries) || !has(self.retries.scope) || (has(self.placement) && string(self.placement) == 'All')").message("retries.scope is for Tasks that run on all machines: set placement: All, or leave it out"))]
 #[x_kube(validation = Rule::new("!has(self.processesPerMachine) || (has(self.placement) && string(self.placement) == 'All')").message("processesPerMachine is for Tasks that run on all machines: set placement: All, or leave it out"))]
 pub struct TaskSpec {
-    /// The Pool of this namespace that runs it. It may be created later.
+    /// The Pool of this namespace that runs it. It may be created later. Either this or `poolTemplate`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 253))]
     pub pool: String,
+    /// A Pool that is made for this Task alone. The Pool has the name of the Task, belongs to it, and is deleted once the
+    /// Task has ended and its logs and results are stored, or is deleted. Only for users who may create Pools in this
+    /// namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_template: Option<Box<PoolTemplate>>,
     /// Program and arguments; no shell is involved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), inner(length(max = 16384)))]
@@ -100,11 +143,29 @@ pub struct TaskSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64))]
     pub processes_per_machine: Option<u32>,
-    /// Longest time of one attempt; then the whole process group gets SIGTERM and, after
-    /// `terminationGracePeriod`, SIGKILL. None when left out.
+    /// Items that the work is done for, once for each, on as many places of the Pool as are free. A function gets its item
+    /// as first argument; a command has `$(SKYWARD_ITEM)`, `$(SKYWARD_ITEM_INDEX)` and `$(SKYWARD_ITEM_TOTAL)` replaced; a
+    /// script has them as variables. An item of more than 32 KiB is in the file that `SKYWARD_ITEM_FILE` names. The Task
+    /// fails if an item fails, once all items have an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_each: Option<Box<ForEach>>,
+    /// Longest time of one attempt, or of one item of `forEach`; then the whole process group gets SIGTERM and, after
+    /// `terminationGracePeriod`, SIGKILL: the attempt failed (`TimedOut`). None when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("timeout", "100ms"))]
     pub timeout: Option<Duration>,
+    /// Longest time of the Task from its first start on: all attempts, the pauses between them, and the time
+    /// in which it is suspended. Then its runs are stopped as by `timeout`, and it fails with
+    /// `DeadlineExceeded`. None when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::between("activeDeadline", "1s", "87600h"))]
+    pub active_deadline: Option<Duration>,
+    /// Longest wait for a start; then the Task fails with `QueueTimeout`. Each wait counts for itself: from the
+    /// creation of the Task, or the end of the last Task of `dependsOn`, from the end of an attempt that another one
+    /// follows with its pause, or from the moment when it is no longer suspended. None when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::between("queueTimeout", "1s", "87600h"))]
+    pub queue_timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL. Default `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_most("terminationGracePeriod", "24h"))]
@@ -117,6 +178,13 @@ pub struct TaskSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: Option<i32>,
+    /// Tasks of this namespace that end before it starts. One that does not exist yet is waited for. The Task that
+    /// was found first counts, and no later one of that name (`status.dependencies`). Where one fails, or is deleted
+    /// before it ends, this Task fails with the reason `DependencyFailed`. A Task that waits for others asks no
+    /// Pool for machines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["task"]))]
+    pub depends_on: Vec<Dependency>,
     /// Environment, over that of the Pool's image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -145,6 +213,10 @@ pub struct TaskSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 315_360_000))]
     pub ttl_seconds_after_finished: Option<u32>,
+    /// How long its logs and results are kept once it has ended. As long as the Task when left out. May be changed at
+    /// any time; what has expired is gone, and a longer time does not bring it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
 }
 
 /// A script.
@@ -169,119 +241,6 @@ pub enum Interpreter {
     Bash,
     /// The machine's Python (see the Pool's `image.python`).
     Python,
-}
-
-/// Where the files of a Task come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("[has(self.configMap), has(self.git), has(self.bundle)].filter(x, x).size() == 1").message("source needs exactly one of configMap, git and bundle, such as source: {configMap: {name: code}}"))]
-pub struct Source {
-    /// A ConfigMap of this namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<ConfigMapSource>,
-    /// A git repository, which a machine of the Pool fetches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub git: Option<GitSource>,
-    /// Files that were uploaded into this namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bundle: Option<BundleSource>,
-    /// Of these files only files that one of these patterns matches, as in a `.gitignore` (`src/**`, `*.py`): a
-    /// pattern without a `/` in it means that name at any depth. All files when left out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
-    #[x_kube(validation = crate::rule::no_exceptions("include"))]
-    pub include: Vec<String>,
-    /// Files that are left out, as patterns like those of `include`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
-    #[x_kube(validation = crate::rule::no_exceptions("exclude"))]
-    pub exclude: Vec<String>,
-}
-
-/// Files that `kubectl skyward upload FOLDER` brought into this namespace. They may be uploaded later, and are
-/// kept for 24 hours, and then for as long as a Task names them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct BundleSource {
-    /// Digest of their names and contents, as the upload prints it.
-    #[schemars(length(max = 71))]
-    #[x_kube(validation = crate::rule::matches("^sha256:[0-9a-f]{64}$", "digest must be the digest that kubectl skyward upload prints: sha256: and 64 digits and letters"))]
-    pub digest: String,
-}
-
-/// A git repository. Its `ref` is resolved once, before anything starts: every attempt and rank runs the commit
-/// in `status.source.commit`. Submodules, Git LFS, hooks and filters are not used; a link to a file of the
-/// repository becomes a copy, any other link is refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!self.url.startsWith('ssh://') || has(self.knownHosts)").message("a url with ssh:// needs knownHosts, which lists the keys of the host: write there what ssh-keyscan HOST prints, once you have compared it with the keys that the host publishes"))]
-pub struct GitSource {
-    /// `https://host/path` or `ssh://user@host/path`. Redirects to another place are refused.
-    #[schemars(length(min = 1, max = 2048))]
-    #[x_kube(validation = crate::rule::matches("^(https://[^/@]*/.*|ssh://([^/@:]*@)?[^/@]*/.*)$", "url must begin with https://HOST/ or ssh://USER@HOST/ and hold no password: put user and password into a Secret and name that in credentialsSecretRef"))]
-    #[x_kube(validation = crate::rule::matches(r"^[a-z]+://([A-Za-z0-9][A-Za-z0-9._-]*@)?([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?/[A-Za-z0-9._~/+%=@,-]+$", "url has a host or path with characters that are not taken; in the path, write them as %20"))]
-    pub url: String,
-    /// Branch, tag or id of a commit. Default `HEAD`: the branch that the host names as its first.
-    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 255))]
-    #[x_kube(validation = Rule::new("self.matches(r'^[A-Za-z0-9_][A-Za-z0-9._/+@#=-]*$') && !self.matches(r'([.][.]|//|/$|[.]$|[.]lock$)')").message("ref must be the name of a branch or tag, or the whole id of a commit"))]
-    pub reference: Option<String>,
-    /// Folder of the repository that becomes the working directory. Default: all of the repository.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1024))]
-    #[x_kube(validation = Rule::new("!self.matches(r'(^|/)[.]{0,2}(/|$)')").message("path must be a folder of the repository, such as exp/train"))]
-    pub path: Option<String>,
-    /// A Secret of this namespace. Its key `host` names the host that it may be sent to: that of `url`, with the
-    /// port if `url` has one. For https it has the keys `username` (default `git`) and `password`, a password
-    /// or token; for ssh the key `ssh-privatekey`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials_secret_ref: Option<LocalRef>,
-    /// Keys of the host of `url`, as lines of a `known_hosts` file: over ssh a host with another key is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 16384))]
-    pub known_hosts: Option<String>,
-}
-
-impl GitSource {
-    /// What is fetched: branch, tag or id of a commit.
-    pub fn reference(&self) -> &str {
-        self.reference.as_deref().unwrap_or("HEAD")
-    }
-
-    /// The host of its URL, with its port if it has one.
-    pub fn host(&self) -> &str {
-        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
-        let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
-        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
-    }
-
-    /// Whether it is reached over ssh.
-    pub fn is_ssh(&self) -> bool {
-        self.url.starts_with("ssh://")
-    }
-}
-
-/// A ConfigMap whose keys are files, at most 1 MiB together, as `kubectl create configmap NAME
-/// --from-file=FOLDER` makes it. It may be created later.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ConfigMapSource {
-    /// Its name.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-}
-
-/// The files that a Task runs with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SourceStatus {
-    /// Digest of their names and contents, such as `sha256:9f86…`.
-    #[schemars(length(max = 80))]
-    pub digest: String,
-    /// Id of the commit that they were fetched from, where the source is git.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 64))]
-    pub commit: String,
 }
 
 /// A Python function.
@@ -389,17 +348,6 @@ pub enum OutputOf {
     None,
 }
 
-/// When a Task starts again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Retries {
-    /// How often it may start again because a machine was lost. Default of a Task: what
-    /// its Pool says in `retries`; of a Pool: 3. With `placement: All` every rank starts again together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 1000))]
-    pub on_interruption: Option<u32>,
-}
-
 /// Where a Task is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = skyward_core::schema::explain_variants)]
@@ -465,14 +413,17 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub reason: String,
-    /// What runs and where, such as `command/One` or `function/All`.
+    /// What runs and where, such as `command/One`, `function/All` or `function/ForEach`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub mode: String,
-    /// Ended runs of all, as `1/4`.
+    /// Ended runs of all, as `1/4`; of a Task with `forEach`, items with an outcome, as `1200/1000000`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32))]
     pub done: String,
+    /// What became of the items of `forEach`. Their values, and how each of them ended: `kubectl skyward results`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<ItemsStatus>,
     /// How far its work is, as its program says it (`skyward.progress`), such as `37/100` or `37`: all ranks together.
     /// Written at most every 30 seconds, and with the end.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -487,6 +438,25 @@ pub struct TaskStatus {
     /// Attempts that ended because a machine was lost.
     #[serde(default)]
     pub interruptions: u32,
+    /// Attempts that ended because a run failed by itself, without those of `ignoredFailures`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failures: u32,
+    /// Attempts that ended because a run failed in a way that a rule of `retries` ignores.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ignored_failures: u32,
+    /// Before this time no other attempt starts (`retries.backoff`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Time>,
+    /// When `activeDeadline` ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// When `queueTimeout` ends its wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_deadline: Option<Time>,
+    /// The Tasks of `spec.dependsOn` that were found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["task"]))]
+    pub dependencies: Vec<DependencyStatus>,
     /// Where each rank of this attempt runs, in order of rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512))]
@@ -499,6 +469,11 @@ pub struct TaskStatus {
     /// The files that all its attempts run with, from the first one on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceStatus>,
+    /// What its runs have cost, in USD, as far as they are over: the time that each took, at the hourly price of its
+    /// machine divided by `worker.concurrency`. Nothing where the machines cost nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 40))]
+    pub cost: String,
     /// When this attempt was placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
@@ -591,6 +566,10 @@ pub struct RunResult {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 16))]
     pub signal: String,
+    /// Class of the exception that a function raised, such as `requests.exceptions.ConnectionError`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 256))]
+    pub exception: String,
     /// What went wrong, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
@@ -608,12 +587,20 @@ pub struct RunResult {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 8192))]
     pub log_tail: String,
+    /// What it cost, in USD, as in `status.cost`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 40))]
+    pub cost: String,
     /// When it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn any_json(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -629,6 +616,16 @@ pub enum Placement {
     All(u32),
     /// On the machine of that rank; head is rank 0.
     Rank(u32),
+}
+
+impl Task {
+    /// Name of the Pool that runs it. A Pool that is made for it has its name.
+    pub fn pool(&self) -> &str {
+        match &self.spec.pool_template {
+            Some(_) => self.metadata.name.as_deref().unwrap_or_default(),
+            None => &self.spec.pool,
+        }
+    }
 }
 
 impl TaskSpec {
@@ -657,6 +654,7 @@ impl TaskSpec {
             "function"
         };
         match self.parsed_placement() {
+            _ if self.for_each.is_some() => format!("{what}/ForEach"),
             Some(Placement::All(_)) => format!("{what}/All"),
             Some(Placement::Rank(0)) => format!("{what}/Head"),
             Some(Placement::Rank(rank)) => format!("{what}/{rank}"),
@@ -670,6 +668,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_pool_of_a_task_is_the_one_that_it_names_or_has_its_own_name() {
+        let pool = |spec: serde_json::Value| {
+            let task: Task = serde_json::from_value(json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" }, "spec": spec,
+            }))
+            .unwrap();
+            let pool = task.pool().to_owned();
+            (pool, serde_json::to_value(&task.spec).unwrap())
+        };
+        let named = json!({ "pool": "p", "command": ["true"] });
+        assert_eq!(pool(named.clone()), ("p".to_owned(), named));
+        let own = json!({ "command": ["true"], "poolTemplate": { "spec": { "provider": "x", "nodes": { "desired": 2 } } } });
+        assert_eq!(pool(own.clone()), ("t".to_owned(), own));
+    }
 
     #[test]
     fn a_task_has_one_process_on_each_machine_unless_it_asks_for_more() {

@@ -9,8 +9,13 @@ use kube::{
     Api, Client, Config,
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
+    core::{ApiResource, Object},
 };
-use skyward_api::Task;
+use serde::Deserialize;
+use skyward_api::{
+    Task,
+    task::{Dependency, DependencyStatus},
+};
 use skyward_bundle::Digest;
 use skyward_subresources::{GROUP, VERSION, uploads::State};
 
@@ -32,6 +37,53 @@ pub(crate) fn name_of(text: &str, kinds: &[&str]) -> Option<String> {
 
 /// Names of one page of a list.
 const PAGE: u32 = 500;
+/// Tasks of one page of a list: each may have more than a MiB.
+const PAGE_OF_WHOLE: u32 = 50;
+/// Tasks that neither run nor have ended.
+const WAITING: &str = "status.phase!=Running,status.phase!=Succeeded,status.phase!=Failed";
+
+/// A Task that waits, as far as the queue is concerned: one that an older or newer version wrote is read, too.
+pub(crate) type Waiting = Object<Asked, Said>;
+
+/// What its spec asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Asked {
+    /// Empty where a Pool is made for the Task, which has its name (`poolTemplate`).
+    #[serde(default)]
+    pub(crate) pool: String,
+    pub(crate) priority: Option<i32>,
+    pub(crate) suspend: Option<bool>,
+    #[serde(default)]
+    pub(crate) depends_on: Vec<Dependency>,
+}
+
+/// A Pool that is made for a Task has its name.
+pub(crate) fn with_pool(mut task: Waiting) -> Waiting {
+    if task.spec.pool.is_empty() {
+        task.spec.pool = task.metadata.name.clone().unwrap_or_default();
+    }
+    task
+}
+
+/// What its status says.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Said {
+    pub(crate) attempt: u32,
+    pub(crate) dependencies: Vec<DependencyStatus>,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// A condition of a status.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
 
 /// Why a request failed.
 pub(crate) enum Failure {
@@ -116,6 +168,34 @@ impl Cluster {
         }
     }
 
+    /// Tasks that have not started or run again later, of all Pools or of one; only what the queue is made of.
+    pub(crate) async fn waiting(&self, pool: Option<&str>) -> Result<Vec<Waiting>, Failure> {
+        let resource = ApiResource::erase::<Task>(&());
+        let api: Api<Waiting> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let selectors = match pool {
+            None => vec![WAITING.to_owned()],
+            Some(pool) => vec![
+                format!("{WAITING},spec.pool={pool}"),
+                // The Task that the Pool of this name was made for names no Pool.
+                format!("{WAITING},spec.pool=,metadata.name={pool}"),
+            ],
+        };
+        let mut waiting = Vec::new();
+        for selector in selectors {
+            let mut params = ListParams::default().fields(&selector).limit(PAGE_OF_WHOLE);
+            loop {
+                let listed = api.list(&params).await;
+                let page = listed.map_err(|error| self.explain(error, "tasks"))?;
+                waiting.extend(page.items.into_iter().map(with_pool));
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params.continue_token = Some(token),
+                    None => break,
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
     /// Streams a subresource, with its query: `log` of `tasks` and `machines`, `result`, `result/values` and `progress` of
     /// `tasks`.
     pub(crate) async fn stream(
@@ -141,6 +221,26 @@ impl Cluster {
             .map_err(|error| Failure::Lasting(anyhow!(error).context("building the request")))?;
         self.client
             .request_stream(request)
+            .await
+            .map_err(|error| self.explain(error, name))
+    }
+
+    /// Posts to a subresource, with its query; the answer is for the user.
+    pub(crate) async fn create(
+        &self,
+        resource: &str,
+        name: &str,
+        subresource: &str,
+    ) -> Result<String, Failure> {
+        let path = format!(
+            "/apis/{GROUP}/{VERSION}/namespaces/{}/{resource}/{name}/{subresource}",
+            self.namespace
+        );
+        let request = Request::post(path)
+            .body(Vec::new())
+            .map_err(|error| Failure::Lasting(anyhow!(error).context("building the request")))?;
+        self.client
+            .request_text(request)
             .await
             .map_err(|error| self.explain(error, name))
     }

@@ -1,12 +1,14 @@
-//! `kubectl skyward`: logs, results and progress of Tasks, logs of Machines, uploads of code.
+//! `kubectl skyward`: logs, results, progress and queues of Tasks, logs of Machines, uploads of code.
 //!
 //! A kubectl plugin: any executable `kubectl-skyward` on the PATH. It asks the Kubernetes
 //! API server only, with the user's own rights; nothing of a cloud or a machine is needed.
 
 mod api;
 mod folder;
+mod items;
 mod logs;
 mod progress;
+mod queue;
 mod results;
 mod rows;
 mod screen;
@@ -23,12 +25,12 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::api::Cluster;
 
-/// Logs, results and progress of Skyward's Tasks, and uploads of their code.
+/// Logs, results and progress of Skyward's Tasks, retries of their items, and uploads of their code.
 ///
 /// Needs the aggregated API subresources.skyward.dev (chart value subresources.enabled) and
-/// the right to `get` tasks.skyward.dev (for -l also to `list` them), and tasks/log, tasks/result,
-/// tasks/progress and machines/log in the group subresources.skyward.dev; for upload the right to `update` bundles in
-/// that group.
+/// the right to `get` tasks.skyward.dev (for -l and queue also to `list` them), and tasks/log, tasks/result,
+/// tasks/progress and machines/log in the group subresources.skyward.dev; for upload the right to `update` bundles, and
+/// for retry the right to `create` tasks/retry in that group.
 #[derive(Parser)]
 #[command(name = "kubectl skyward", bin_name = "kubectl skyward", version)]
 struct Cli {
@@ -104,8 +106,19 @@ Examples:
   kubectl skyward results -l sweep=lr -o json    an object of arrays, by name
   kubectl skyward results -f train               each value that it yields, as it comes
   kubectl skyward results -f train --rank 0 -o raw
-  kubectl skyward results train -o jsonl         what it has yielded so far")]
+  kubectl skyward results train -o jsonl         what it has yielded so far
+  kubectl skyward results sweep --failed         the items of forEach that failed, and why
+  kubectl skyward results sweep --index 3,7-9 -o json
+  kubectl skyward results -f sweep -o jsonl      each item as it ends, until the Task has ended")]
     Results(results::Arguments),
+    /// Runs items of an ended Task with forEach again.
+    ///
+    /// The other items stay as they are. It needs the right to create tasks/retry in the group subresources.skyward.dev.
+    #[command(after_help = "\
+Examples:
+  kubectl skyward retry sweep                    the items that failed, and items that were not run
+  kubectl skyward retry sweep --index 3,7-9      the items 3, 7, 8 and 9, also if they succeeded")]
+    Retry(items::Arguments),
     /// Prints how far running Tasks are, as their programs say it.
     ///
     /// `kubectl get tasks` shows the same in the column PROGRESS, up to half a minute later. With
@@ -117,12 +130,23 @@ Examples:
   kubectl skyward progress train --ranks         of each rank
   kubectl skyward progress -f -l sweep=lr        of all Tasks with that label")]
     Progress(progress::Arguments),
+    /// Prints which Tasks wait, in the order in which they start, and why each of them waits.
+    ///
+    /// Each Pool has a queue of its own: Tasks of higher priority start first, among equals the older one. A Task
+    /// that is suspended, or waits for other Tasks (dependsOn), has no place in it. The reasons are those of the
+    /// condition Scheduled, which is written at most every half a minute.
+    #[command(after_help = "\
+Examples:
+  kubectl skyward queue                          the queues of all Pools of the namespace
+  kubectl skyward queue train                    that of the Pool train
+  kubectl skyward queue --task fit               where the Task fit stands")]
+    Queue(queue::Arguments),
     /// Uploads the files of a folder for Tasks of the namespace, and prints their digest.
     ///
     /// A Task names the digest as spec.source.bundle.digest, and its runs find the files in their working
     /// directory. The digest depends on names, contents and executable bits alone, and what the namespace has
     /// already is not sent again. An upload that was interrupted goes on where it was: give the same
-    /// command again. It is kept for 24 hours, and then for as long as a Task names it.
+    /// command again. It is kept for 24 hours, and then for as long as a Task or a CronTask names it.
     ///
     /// Patterns are those of a .gitignore, without exceptions (!). .git, .venv and __pycache__ are always
     /// left out; a .gitignore is not read. A link to a file of the folder becomes a copy; other links are
@@ -174,7 +198,9 @@ async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Logs(arguments) => logs::run(&cluster().await?, arguments).await,
         Command::Results(arguments) => results::run(&cluster().await?, arguments).await,
+        Command::Retry(arguments) => items::retry(&cluster().await?, arguments).await,
         Command::Progress(arguments) => progress::run(&cluster().await?, arguments).await,
+        Command::Queue(arguments) => queue::run(&cluster().await?, arguments).await,
         Command::Upload(arguments) => {
             // What is wrong with the folder is said before anything is asked of a cluster.
             let files = arguments.read()?;
@@ -220,8 +246,16 @@ mod tests {
             "results -f a --rank 3 -o raw",
             "results a -o jsonl --attempt 2",
             "results a --as lea --as-group research --as-group ops",
+            "results a --failed",
+            "results a --index 3,7-9 -o jsonl",
+            "retry a",
+            "retry task/a --failed",
+            "retry a --index 0",
             "progress a b --follow",
             "progress -l sweep=lr --ranks",
+            "queue",
+            "queue train -n team",
+            "queue pool/train --task fit",
             "upload . -n team",
             "upload exp --include a --include b --exclude c -o yaml",
         ] {
@@ -239,6 +273,11 @@ mod tests {
             ("logs pod/x", "machine/NAME"),
             ("logs a --max-log-requests x", "invalid value"),
             ("results -f a --save x", "cannot be used with"),
+            ("results a --index x", "write such as 3,7-9"),
+            ("retry", "TASK"),
+            ("retry a --failed --index 3", "cannot be used with"),
+            ("queue a b", "unexpected argument"),
+            ("queue task/a", "pool/NAME"),
             ("upload", "FOLDER"),
             ("upload . -o json", "invalid value"),
         ] {

@@ -12,14 +12,19 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use futures::{AsyncReadExt, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use serde_json::{Value, value::RawValue};
-use skyward_api::{Task, TaskStatus};
-use skyward_subresources::options::{Format, LogOptions};
+use skyward_api::{Task, TaskStatus, task::Kept};
+use skyward_subresources::{
+    items::indices,
+    options::{Format, LogOptions},
+};
 use tokio::time::sleep;
 
 use crate::{
     api::{Cluster, Failure},
     complain,
+    items::{self, Form, Indices, Wanted},
     logs::{values as values_of, worst},
     rows::{HEADINGS, Row, SMALL, Shown, rows},
     table,
@@ -40,9 +45,16 @@ pub(crate) struct Arguments {
     /// Only this rank.
     #[arg(long, value_name = "N")]
     rank: Option<u32>,
-    /// Prints each value that the function yields as it comes, until the Task has ended. For one Task.
+    /// Prints each value that the function yields, or each item of forEach, as it comes, until the Task has ended. For
+    /// one Task.
     #[arg(short, long)]
     follow: bool,
+    /// Of a Task with forEach: only the items with these indices, such as 3,7-9.
+    #[arg(long, value_name = "INDICES", value_parser = |text: &str| indices(text).map(Indices))]
+    index: Option<Indices>,
+    /// Of a Task with forEach: only items that failed.
+    #[arg(long)]
+    failed: bool,
     /// What this attempt yielded, from 1. Default: the current or last one, and with --follow those after it.
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
@@ -72,6 +84,31 @@ enum Output {
 pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitCode> {
     let (targets, rank, output) = (arguments.targets, arguments.rank, arguments.output);
     let save = arguments.save;
+    let wanted = Wanted {
+        failed: arguments.failed,
+        indices: arguments.index.map(|indices| indices.0).unwrap_or_default(),
+        follow: arguments.follow,
+        form: match output {
+            Output::Table => Form::Table,
+            Output::Json => Form::Json,
+            Output::Jsonl | Output::Raw => Form::Lines,
+        },
+    };
+    let is_of_items = wanted.failed || !wanted.indices.is_empty();
+    let could_be_items = targets.is_one() && rank.is_none() && arguments.attempt.is_none() && save.is_none();
+    if is_of_items || could_be_items {
+        match tasks(targets.clone().find(cluster).await?)?.as_slice() {
+            [name] if has_items(cluster, name).await? => return items::print(cluster, name, &wanted).await,
+            [name] if is_of_items => {
+                return Err(anyhow!(
+                    "Task {name:?} has no items (spec.forEach), which --index and --failed are for"
+                ));
+            }
+            [_] => {}
+            _ if is_of_items => return Err(anyhow!("--index and --failed are for one Task: name it")),
+            _ => {}
+        }
+    }
     if arguments.follow || output == Output::Jsonl || arguments.attempt.is_some() {
         let options = LogOptions {
             follow: arguments.follow,
@@ -219,6 +256,11 @@ fn print(found: &Gathered, output: Output, heading: &str) -> Result<()> {
     Ok(())
 }
 
+async fn has_items(cluster: &Cluster, name: &str) -> Result<bool> {
+    let task = cluster.task(name).await?;
+    Ok(task.is_some_and(|task| task.spec.for_each.is_some()))
+}
+
 async fn task(cluster: &Cluster, name: &str) -> Result<Task> {
     cluster.task(name).await?.ok_or_else(|| {
         let namespace = &cluster.namespace;
@@ -235,7 +277,14 @@ async fn gather(cluster: &Cluster, name: &str, rank: Option<u32>, output: Output
         complain(&format!("Task {name:?} has not ended: it is {}", phase.as_str()));
     }
     let mut rows = rows(&status, rank);
-    if task.spec.function.is_some() && phase.is_finished() {
+    let expired = task.expiry(Kept::Results).filter(|at| *at <= Timestamp::now());
+    if let Some(at) = expired {
+        complain(&format!(
+            "the return values of Task {name:?} expired at {} (spec.retention.results); its status shows the small ones",
+            at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        ));
+    }
+    if task.spec.function.is_some() && phase.is_finished() && expired.is_none() {
         match output {
             Output::Table | Output::Raw | Output::Jsonl => fill_small(cluster, name, &mut rows).await?,
             Output::Json if is_incomplete(&status, rank) => {

@@ -170,7 +170,7 @@ fn took(result: &RunResult) -> Option<String> {
     Some(human(end.duration_since(start)))
 }
 
-fn human(length: SignedDuration) -> String {
+pub(crate) fn human(length: SignedDuration) -> String {
     let seconds = length.as_secs().max(0);
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         // Times in the status are whole seconds.

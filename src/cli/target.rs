@@ -38,7 +38,7 @@ pub(crate) fn target(text: &str) -> Result<Target, String> {
 }
 
 /// Which objects.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[group(required = true)]
 pub(crate) struct Targets {
     /// Names of Tasks; `logs` takes machine/NAME too.

@@ -7,7 +7,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::reflector::{self, ObjectRef},
 };
-use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use skyward_api::{CronTask, Machine, Offer, Pool, Provider as ProviderObject};
 use skyward_planner::base::key::Key;
 
 use crate::guard::Unreadable;
@@ -23,6 +23,8 @@ pub struct Caches {
     pub providers: reflector::Store<ProviderObject>,
     /// Offers.
     pub offers: reflector::Store<Offer>,
+    /// CronTasks.
+    pub cron_tasks: reflector::Store<CronTask>,
     /// Namespaces.
     pub namespaces: reflector::Store<PartialObjectMeta<Namespace>>,
     /// Machines whose records cannot be read.

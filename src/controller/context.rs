@@ -63,6 +63,8 @@ pub struct Context {
     pub loads: Arc<PoolLoads>,
     /// Where Tasks run now: written by dispatchers, read for logs.
     pub live: Arc<crate::hints::live::Live>,
+    /// Tasks that other Tasks wait for: written by the router of Tasks, read before a Task is deleted.
+    pub awaited: Arc<crate::hints::awaited::Awaited>,
     /// Clients of the accounts, by name of the Provider object.
     pub providers: Arc<Accounts>,
     /// Makes such clients.
@@ -83,6 +85,8 @@ pub struct Context {
     pub fleet: Arc<Fleet>,
     /// Machines to look at again, from any task that knows that something changed.
     pub machine_wakeups: Arc<WorkQueue<Key>>,
+    /// CronTasks to look at again: one of their Tasks came or ended.
+    pub cron_wakeups: Arc<WorkQueue<Key>>,
     /// Pools with a machine whose session changed, for their dispatchers.
     pub session_wakeups: Arc<WorkQueue<Key>>,
     /// The state that the probes and the debug endpoint show.

@@ -9,6 +9,7 @@
 //! - [`pool`]: records and deletes the Machines of Pools; begin reading at `planner/pool/plan.rs`.
 //! - [`machine`]: orders, connects and ends machines.
 //! - [`task`]: one serial dispatcher for each Pool, from queue to result.
+//! - [`cron`]: makes Tasks by the clock.
 //! - `uploads`: takes bundles into the result store; [`logs`]: serves logs and results to the aggregated API.
 
 mod access;
@@ -19,6 +20,7 @@ pub mod caches;
 mod certificates;
 pub mod config;
 pub mod context;
+pub mod cron;
 pub mod deadline;
 pub mod endpoints;
 pub mod events;
@@ -29,6 +31,7 @@ pub mod keys;
 pub mod leadership;
 pub mod logs;
 pub mod machine;
+mod maps;
 pub mod metrics;
 pub mod newest;
 pub mod panics;

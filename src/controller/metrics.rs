@@ -15,9 +15,13 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry, Unit},
 };
-use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition};
+use skyward_api::{MachinePhase, PoolPhase, TaskPhase, condition, pool::ScalingReason};
 use skyward_core::clock;
-use skyward_planner::{base::key::Key, restore::evidence::Evidence};
+use skyward_planner::{
+    base::{key::Key, time::elapsed},
+    restore::evidence::Evidence,
+    task::message::Cause,
+};
 use skyward_remote::{
     Connections,
     sessions::{MachineKey, Stage},
@@ -55,10 +59,16 @@ pub struct Metrics {
     machine_ready_seconds: Histogram,
     environment_changes: Family<Labels, Counter>,
     pools: Family<Labels, Gauge>,
+    desired_machines: Family<Labels, Gauge>,
+    pool_scalings: Family<Labels, Counter>,
     queued_tasks: Family<Labels, Gauge>,
     running_tasks: Family<Labels, Gauge>,
+    queue_age: Family<Labels, Gauge>,
     task_transitions: Family<Labels, Counter>,
+    task_failures: Family<Labels, Counter>,
+    task_retries: Family<Labels, Counter>,
     runs: Family<Labels, Counter>,
+    items: Family<Labels, Counter>,
     functions: Family<Labels, Counter>,
     sessions: Family<Labels, Gauge>,
     events_dropped: Counter,
@@ -67,6 +77,7 @@ pub struct Metrics {
     source_fetches: Family<Labels, Counter>,
     store_failures: Family<Labels, Counter>,
     stored_now: Family<Labels, Gauge>,
+    store_creates: Family<Labels, Gauge>,
     bundles_now: Family<Labels, Gauge>,
     uploads: Family<Labels, Counter>,
     unstored_runs: Family<Labels, Gauge>,
@@ -153,10 +164,42 @@ impl Default for Metrics {
                 "Changes of environments of machines, by what became of them",
             ),
             pools: register(r, "pools", "Pools, by phase"),
+            desired_machines: register(
+                r,
+                "pool_desired_machines",
+                "Machines that each Pool works towards",
+            ),
+            pool_scalings: register(
+                r,
+                "pool_scalings",
+                "Decisions about numbers of machines, by their reasons",
+            ),
             queued_tasks: register(r, "queued_tasks", "Tasks that wait, by Pool"),
             running_tasks: register(r, "running_tasks", "Tasks that run, by Pool"),
+            queue_age: register_in(
+                r,
+                Unit::Seconds,
+                "queue_age",
+                "How long the Task has waited for a start that has waited longest, by Pool",
+                Family::default(),
+            ),
             task_transitions: register(r, "task_transitions", "Tasks that entered a phase"),
+            task_failures: register(
+                r,
+                "task_failures",
+                "Tasks that failed, by the reason of their condition Failed",
+            ),
+            task_retries: register(
+                r,
+                "task_retries",
+                "Attempts of Tasks that another one follows, by the cause of that",
+            ),
             runs: register(r, "runs", "Runs, by what became of them"),
+            items: register(
+                r,
+                "items",
+                "Attempts of items of maps that ended, by what became of them",
+            ),
             functions: register(
                 r,
                 "function_starts",
@@ -187,6 +230,11 @@ impl Default for Metrics {
                 r,
                 "store_failures",
                 "Calls to the result store that failed, by kind",
+            ),
+            store_creates: register(
+                r,
+                "store_creates",
+                "1 for how many of several writes that create the same object in the result store succeed",
             ),
             stored_now: register_in(
                 r,
@@ -273,6 +321,13 @@ impl Metrics {
             .inc();
     }
 
+    /// A Pool works towards another number of machines.
+    pub fn pool_scaled(&self, reason: ScalingReason) {
+        self.pool_scalings
+            .get_or_create(&by("reason", reason.as_str()))
+            .inc();
+    }
+
     /// A Task entered a phase.
     pub fn task_entered(&self, phase: TaskPhase) {
         self.task_transitions
@@ -280,9 +335,26 @@ impl Metrics {
             .inc();
     }
 
+    /// A Task failed; the reason is one of the condition `Failed`.
+    pub fn task_failed(&self, reason: String) {
+        self.task_failures.get_or_create(&by("reason", reason)).inc();
+    }
+
+    /// Another attempt of a Task follows.
+    pub fn task_retried(&self, cause: Cause) {
+        self.task_retries
+            .get_or_create(&by("cause", cause.as_str()))
+            .inc();
+    }
+
     /// A run ended (or, `started`, began); the outcome is one of our condition reasons.
     pub fn run(&self, outcome: &'static str) {
         self.runs.get_or_create(&by("outcome", outcome)).inc();
+    }
+
+    /// The end of an attempt of an item is stored.
+    pub fn item(&self, outcome: &'static str) {
+        self.items.get_or_create(&by("outcome", outcome)).inc();
     }
 
     /// A function ended whose process was forked from a warm parent, or was a fresh interpreter. `None`: other work.
@@ -354,7 +426,8 @@ impl Metrics {
 
     /// Sets the metrics that are read from the caches; called at each scrape.
     pub fn observe(&self, sources: &Sources) {
-        self.cost.observe(sources, clock::now());
+        let now = clock::now();
+        self.cost.observe(sources, now);
         self.machines.clear();
         self.sessions.clear();
         for phase in MACHINE_PHASES {
@@ -371,6 +444,11 @@ impl Metrics {
                 }
             }
         }
+        self.store_creates.clear();
+        if let Some(exclusion) = sources.store.known_exclusion() {
+            let winners = by("winners", exclusion.as_str());
+            self.store_creates.get_or_create(&winners).set(1);
+        }
         self.stored_now.clear();
         for (namespace, bytes) in sources.store.usage() {
             self.stored_now
@@ -384,8 +462,10 @@ impl Metrics {
                 .set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
         self.pools.clear();
+        self.desired_machines.clear();
         self.queued_tasks.clear();
         self.running_tasks.clear();
+        self.queue_age.clear();
         self.unstored_runs.clear();
         for pool in sources.caches.pools.state() {
             let phase = pool.status.as_ref().and_then(|s| s.phase).unwrap_or_default();
@@ -393,14 +473,23 @@ impl Metrics {
             let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) else {
                 continue;
             };
+            let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
+            if let Some(desired) = pool.status.as_ref().and_then(|status| status.desired_machines) {
+                self.desired_machines
+                    .get_or_create(&labels)
+                    .set(i64::from(desired));
+            }
             if let Some(load) = sources.loads.load(&Key::new(namespace, name)) {
-                let labels = vec![("namespace", namespace.clone()), ("pool", name.clone())];
                 self.queued_tasks
                     .get_or_create(&labels)
                     .set(i64::from(load.queued));
                 self.running_tasks
                     .get_or_create(&labels)
                     .set(i64::from(load.running));
+                let age = load.oldest.map_or(Duration::ZERO, |since| elapsed(since, now));
+                self.queue_age
+                    .get_or_create(&labels)
+                    .set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
                 self.unstored_runs
                     .get_or_create(&labels)
                     .set(i64::from(load.unstored));
@@ -451,6 +540,7 @@ pub const fn pool_phase(phase: PoolPhase) -> &'static str {
         PoolPhase::Degraded => "Degraded",
         PoolPhase::Stalled => condition::STALLED,
         PoolPhase::Off => "Off",
+        PoolPhase::Sleeping => "Sleeping",
         PoolPhase::Suspended => "Suspended",
         PoolPhase::Deleting => "Deleting",
     }
@@ -486,7 +576,11 @@ mod tests {
         metrics.machine_ready(Duration::ZERO);
         metrics.environment_changed("done");
         metrics.task_entered(TaskPhase::Running);
+        metrics.task_failed("TimedOut".to_owned());
+        metrics.task_retried(Cause::Failure);
         metrics.run("Succeeded");
+        metrics.item("Succeeded");
+        metrics.pool_scaled(ScalingReason::WorkWaits);
         metrics.function(Some(true));
         metrics.stored("log", 1);
         metrics.upload("complete");
@@ -501,17 +595,23 @@ mod tests {
             pools,
             queued_tasks,
             running_tasks,
+            queue_age,
             unstored_runs,
             stored_now,
             bundles_now,
             sessions,
+            desired_machines,
+            store_creates,
             ..
         } = &metrics;
         for family in [
+            desired_machines,
+            store_creates,
             machines,
             pools,
             queued_tasks,
             running_tasks,
+            queue_age,
             unstored_runs,
             stored_now,
             bundles_now,

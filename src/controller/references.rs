@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use skyward_api::{condition::reason, shared::EnvFrom};
 use skyward_core::Secret as Value;
 use skyward_planner::task::references::{Resolved, Unresolved};
+use skyward_remote::turns::Turns;
 use skyward_store::Store;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 
 use crate::deadline::words;
 
@@ -99,7 +100,7 @@ pub struct References {
     store: Arc<Store>,
     recent: Mutex<HashMap<CacheKey, (Instant, Found)>>,
     sources: sources::Recent,
-    selections: Semaphore,
+    selections: Arc<Turns>,
     secrets: Shared<Vec<String>>,
     /// Shared by machines that are prepared with the same values.
     pub(crate) steps_env: Shared<BTreeMap<String, Value>>,
@@ -114,7 +115,7 @@ impl References {
             store,
             recent: Mutex::default(),
             sources: sources::Recent::default(),
-            selections: Semaphore::new(sources::SELECTIONS),
+            selections: Turns::new(sources::SELECTIONS, sources::OF_NAMESPACE),
             secrets: Shared::default(),
             steps_env: Shared::default(),
             masked: Shared::default(),

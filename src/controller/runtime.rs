@@ -36,7 +36,7 @@ use crate::{
     caches::Caches,
     config::{Config, PodNetwork},
     context::{Context, KnownCapabilities, KnownKeys, ProviderFactory},
-    endpoints,
+    cron, endpoints,
     events::Events,
     health::Health,
     hints::pool_loads::PoolLoads,
@@ -237,6 +237,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: boo
         store: parts.store,
         loads: Arc::new(PoolLoads::default()),
         live: Arc::default(),
+        awaited: Arc::default(),
         providers: Arc::new(Accounts::default()),
         factory: parts.factory,
         capabilities: parts.capabilities,
@@ -248,6 +249,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: boo
         fleet,
         session_wakeups: WorkQueue::new(),
         machine_wakeups: WorkQueue::new(),
+        cron_wakeups: WorkQueue::new(),
         step_down: StepDown::default(),
         resolved: Arc::default(),
         offers,
@@ -342,6 +344,7 @@ async fn controllers(context: &Context, serves_logs: bool) -> Result<(), Error> 
         kept(context, "pool", pool::run),
         kept(context, "machine", machine::run),
         kept(context, "task", task::run),
+        kept(context, "cron", cron::run),
     ]
     .into_iter()
     .chain(serves_logs.then(|| kept(context, "logs", logs::run)))
@@ -401,6 +404,7 @@ async fn synced(caches: &Caches) {
                 caches.machines.wait_until_ready(),
                 caches.providers.wait_until_ready(),
                 caches.offers.wait_until_ready(),
+                caches.cron_tasks.wait_until_ready(),
             )
         };
         // A dropped writer means that we are shutting down.

@@ -79,7 +79,12 @@ pub(crate) fn failure(error: Error) -> Failure {
         }
         Error::TooManyUploads => StatusCode::TOO_MANY_REQUESTS,
         Error::BadId(_) => StatusCode::BAD_REQUEST,
-        Error::Gap { .. } | Error::TooLarge | Error::Other(_) => {
+        Error::Gap { .. }
+        | Error::TooLarge
+        | Error::Contended
+        | Error::Strange(_)
+        | Error::Misnamed(_)
+        | Error::Other(_) => {
             tracing::warn!(%error, "an upload could not be stored");
             StatusCode::INTERNAL_SERVER_ERROR
         }

@@ -13,6 +13,9 @@ pub enum ErrorKind {
     RateLimited(Option<Duration>),
     /// The answer was lost: the next list decides whether the effect happened.
     Indeterminate,
+    /// The provider answered that it takes no orders now, as while it is under maintenance (HTTP 503). Whether this order
+    /// had its effect all the same the next look decides, as after a lost answer; another provider may be asked meanwhile.
+    Outage,
     /// The offer has no capacity now.
     NoCapacity,
     /// A quota of the account is used up: of one region, market or family of machines.
@@ -59,9 +62,11 @@ impl ErrorKind {
     /// What to do about it.
     pub const fn class(&self) -> ErrorClass {
         match self {
-            Self::Transient | Self::RateLimited(_) | Self::Indeterminate | Self::NotLeading => {
-                ErrorClass::Retryable
-            }
+            Self::Transient
+            | Self::RateLimited(_)
+            | Self::Indeterminate
+            | Self::Outage
+            | Self::NotLeading => ErrorClass::Retryable,
             Self::NoCapacity | Self::Quota(_) | Self::NoCredit => ErrorClass::Capacity,
             Self::CredentialsMissing
             | Self::Credentials
@@ -73,12 +78,18 @@ impl ErrorKind {
         }
     }
 
+    /// Whether an order that met it may have had its effect.
+    pub const fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Indeterminate | Self::Outage)
+    }
+
     /// Stable name, for metrics.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Transient => "transient",
             Self::RateLimited(_) => "rate_limited",
             Self::Indeterminate => "indeterminate",
+            Self::Outage => "outage",
             Self::NoCapacity => "no_capacity",
             Self::Quota(_) => "quota",
             Self::NoCredit => "no_credit",

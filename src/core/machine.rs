@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     order::{Mark, Order},
+    secret::Secret,
     usd::Usd,
 };
 
@@ -90,6 +91,22 @@ pub struct ProviderMachine {
     pub rental: Rental,
 }
 
+impl ProviderMachine {
+    /// A machine of which its provider tells neither a private address nor the host key.
+    pub fn public(id: String, mark: Mark, phase: ProviderPhase, endpoint: Option<Endpoint>) -> Self {
+        Self {
+            id,
+            mark,
+            phase,
+            endpoint,
+            private_address: None,
+            private_interface: None,
+            host_key: None,
+            rental: Rental::default(),
+        }
+    }
+}
+
 /// What a provider says about the time and price of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rental {
@@ -110,16 +127,25 @@ pub struct Endpoint {
     pub dial: Dial,
     /// User to log in as.
     pub user: String,
+    /// The password of that user, of a cloud that cannot let the Pool's key in itself: it is used where the machine does
+    /// not know the key yet, and stands in no record.
+    pub password: Option<Secret>,
 }
 
 impl Endpoint {
     /// Port 22 of an address, for this user; `None` while the cloud names no address: nothing, or
     /// `0.0.0.0`.
     pub fn ssh(user: &str, address: Option<&str>) -> Option<Self> {
+        Self::ssh_at(user, address, 22)
+    }
+
+    /// The same at a port that leads to it; `None` for port 0 as well.
+    pub fn ssh_at(user: &str, address: Option<&str>, port: u16) -> Option<Self> {
         let address: IpAddr = address?.trim().parse().ok()?;
-        (!address.is_unspecified()).then(|| Self {
-            dial: Dial::Address((address, 22).into()),
+        (!address.is_unspecified() && port > 0).then(|| Self {
+            dial: Dial::Address((address, port).into()),
             user: user.to_owned(),
+            password: None,
         })
     }
 }
@@ -186,5 +212,11 @@ mod tests {
         for none in [None, Some(""), Some("0.0.0.0"), Some("::"), Some("soon")] {
             assert_eq!(dial(none), None, "{none:?}");
         }
+        let at = |port| Endpoint::ssh_at("root", Some("198.51.100.2"), port).map(|endpoint| endpoint.dial);
+        assert_eq!(
+            at(20_042),
+            Some(Dial::Address("198.51.100.2:20042".parse().unwrap()))
+        );
+        assert_eq!(at(0), None, "no port is chosen yet");
     }
 }

@@ -43,6 +43,18 @@ impl Mark {
     }
 }
 
+/// Name of a Machine: unique for ever, since the UID of its Pool and an attempt that is
+/// never used twice are part of it; a DNS label, since a Pod may have the same name.
+pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> String {
+    let stem: String = pool
+        .chars()
+        .take(40)
+        .map(|c| if c == '.' { '-' } else { c })
+        .collect();
+    let uid: String = pool_uid.chars().filter(|c| *c != '-').take(5).collect();
+    format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
+}
+
 /// Whose a machine is that was found by a recorded id (P11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | P1 | `create` returns as soon as the provider accepted; it never waits for boot |
 //! | P2 | `create` with a token already used returns the same machine |
-//! | P3 | a lost answer to `create` is `Indeterminate`, never a plain retry; the next look decides |
+//! | P3 | a lost answer to `create` is `Indeterminate`, and an answer that says no more than that the cloud is unavailable (503) an `Outage`: never a plain retry; the next look decides |
 //! | P4 | `list` returns every machine with our mark in the scope, failed and stopping ones too; a partial page is an error |
 //! | P5 | the mark identifies cluster, Pool UID, slot and attempt |
 //! | P6 | `delete` is repeatable; `Gone` only when the provider says that the machine no longer exists |
@@ -35,6 +35,12 @@ pub trait Provider: Send + Sync {
 
     /// Proves the credentials by a real call; answers with the account's id.
     async fn account(&self) -> Result<String, ProviderError>;
+
+    /// What the API tells of the account besides its id: money, quotas, rights. For people; nothing is decided by it.
+    /// Read-only; empty where the API tells nothing.
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        Ok(Vec::new())
+    }
 
     /// Everything that can be rented now (P7).
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError>;
@@ -75,6 +81,15 @@ pub trait Provider: Send + Sync {
     fn changes(&self) -> Option<BoxStream<'static, (String, String)>> {
         None
     }
+}
+
+/// Something that the API of a cloud tells of an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AccountFact {
+    /// What it is, in words: `balance in USD`.
+    pub what: &'static str,
+    /// As the cloud tells it, in one line.
+    pub value: String,
 }
 
 /// Which machines a list is about.
@@ -171,6 +186,9 @@ pub struct Capabilities {
     /// Whether each machine on demand has a price of its own, of which an offer shows the
     /// lowest; what disk an order asks for may be part of it.
     pub marketplace: bool,
+    /// Whether what has no price can be ordered on demand all the same, for the most that a Pool would pay: of clouds whose
+    /// API tells no prices.
+    pub unpriced: bool,
     /// Whether machines of one Pool reach each other by their private addresses.
     pub connected: bool,
     /// Whether an order can carry a boot script.
@@ -181,7 +199,7 @@ pub struct Capabilities {
     pub fuse: bool,
     /// What tells of a spot machine that will be taken back.
     pub reclaim_notice: ReclaimNotice,
-    /// How long before that; zero where nothing tells of it before.
+    /// How long before that; zero where nothing tells of it before, or where that is not published.
     pub reclaim_ahead: Duration,
     /// What a machine costs that stands halted.
     pub halted: Halted,
@@ -213,6 +231,7 @@ impl Capabilities {
             billing_minimum: Duration::ZERO,
             billed_time: BilledTime::Existing,
             marketplace: false,
+            unpriced: false,
             connected: false,
             boot_script: false,
             host_keys: HostKeys::FirstContact,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Offer, Order, PoolScope, Provider,
-    ProviderError, ProviderMachine, Scope,
+    ProviderError, ProviderMachine, Scope, provider::AccountFact,
 };
 use tokio::time::{Instant, timeout};
 
@@ -55,6 +55,7 @@ impl Instrumented {
 fn late(operation: &'static str) -> ProviderError {
     let (kind, words) = match operation {
         "account" => (ErrorKind::Transient, "check the account"),
+        "account_facts" => (ErrorKind::Transient, "read the facts of the account"),
         "offers" => (ErrorKind::Transient, "list what the account offers"),
         "create" => (ErrorKind::Indeterminate, "order the machine"),
         "get" => (ErrorKind::Transient, "look at the machine"),
@@ -75,6 +76,10 @@ impl Provider for Instrumented {
 
     async fn account(&self) -> Result<String, ProviderError> {
         self.call("account", self.inner.account()).await
+    }
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        self.call("account_facts", self.inner.account_facts()).await
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

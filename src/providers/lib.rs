@@ -4,18 +4,24 @@
 //! its Provider object. Inside a folder `mod.rs` reads like the contract, `config.rs`
 //! resolves settings, and `map.rs` and `errors.rs` are pure: most mistakes are made
 //! there, and their tests take microseconds. What folders share is `kit/`, a crate below them.
-//! `docs/adding-a-provider.md` is the recipe.
+//! `docs/adding-a-provider.md` is the recipe. [`check`] looks at an account for people.
 
+pub mod check;
 pub mod container;
 pub mod digitalocean;
 #[cfg(test)]
 mod fixtures;
+pub mod gcp;
 pub mod hyperstack;
 pub mod instrumented;
+pub mod jarvislabs;
 pub mod lambda;
+pub mod massedcompute;
+pub mod novita;
 pub mod registry;
 pub mod runpod;
 pub mod scaleway;
+pub mod tensordock;
 pub mod vastai;
 pub mod verda;
 pub mod vultr;

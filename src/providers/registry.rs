@@ -16,13 +16,10 @@ pub use skyward_provider_kit::http::Rule;
 use skyward_provider_kit::{Cloud, Connected};
 
 use crate::{
-    container, digitalocean, hyperstack,
+    container, digitalocean, gcp, hyperstack,
     instrumented::{CallSink, Instrumented},
-    lambda, runpod, scaleway, vastai, verda, vultr,
+    jarvislabs, lambda, massedcompute, novita, runpod, scaleway, tensordock, vastai, verda, vultr,
 };
-
-/// Default of `requestTimeout` of every kind.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The parts that every kind of provider may need besides its Provider object.
 #[derive(Clone)]
@@ -43,10 +40,15 @@ const CLOUDS: &[Cloud] = &[
     #[cfg(feature = "aws")]
     skyward_provider_aws::AWS,
     Cloud::of::<digitalocean::DigitalOcean>(),
+    Cloud::of::<gcp::Gcp>(),
     Cloud::of::<hyperstack::Hyperstack>(),
+    Cloud::of::<jarvislabs::JarvisLabs>(),
     Cloud::of::<lambda::Lambda>(),
+    Cloud::of::<massedcompute::MassedCompute>(),
+    Cloud::of::<novita::Novita>(),
     Cloud::of::<runpod::RunPod>(),
     Cloud::of::<scaleway::Scaleway>(),
+    Cloud::of::<tensordock::TensorDock>(),
     Cloud::of::<vastai::VastAi>(),
     Cloud::of::<verda::Verda>(),
     Cloud::of::<vultr::Vultr>(),
@@ -111,30 +113,41 @@ pub fn factory(
     } = options;
     let pods = LazyLock::new(|| container::Cluster::start(client, containers));
     move |object, credentials| {
-        let Some((kind, settings)) = object.spec.account() else {
+        let Some((kind, _)) = object.spec.account() else {
             return Err(unknown(&object.spec));
         };
         let provider = if kind == container::KIND {
             container::connect(&pods, object)?
         } else {
-            let cloud = cloud(kind).ok_or_else(|| unknown(&object.spec))?;
-            (cloud.connect)(Account {
-                provider: object.metadata.name.clone().unwrap_or_default(),
-                settings,
-                request_timeout: request_timeout(&object.spec),
-                credentials: credentials.clone(),
-                endpoints: endpoints.clone(),
-                fence: fence.clone(),
-            })?
+            connect(object, credentials, &endpoints, &fence)?
         };
         Ok(Arc::new(Instrumented::new(provider, sink.clone())))
     }
 }
 
+/// The client of an account at a cloud, which needs no cluster: of every kind but `container`.
+pub fn connect(
+    object: &skyward_api::Provider,
+    credentials: &Credentials,
+    endpoints: &Endpoints,
+    fence: &Fence,
+) -> Connected {
+    let account = object.spec.account();
+    let known = account.and_then(|(kind, settings)| Some((cloud(kind)?, settings)));
+    let (cloud, settings) = known.ok_or_else(|| unknown(&object.spec))?;
+    (cloud.connect)(Account {
+        provider: object.metadata.name.clone().unwrap_or_default(),
+        settings,
+        request_timeout: request_timeout(&object.spec, cloud.request_timeout),
+        credentials: credentials.clone(),
+        endpoints: endpoints.clone(),
+        fence: fence.clone(),
+    })
+}
+
 /// Longest wait for one answer, bounded also for an object from before a stricter rule.
-fn request_timeout(spec: &ProviderSpec) -> Duration {
-    Lasting::or(spec.request_timeout.as_ref(), REQUEST_TIMEOUT)
-        .clamp(Duration::from_secs(1), Duration::from_mins(5))
+fn request_timeout(spec: &ProviderSpec, default: Duration) -> Duration {
+    Lasting::or(spec.request_timeout.as_ref(), default).clamp(Duration::from_secs(1), Duration::from_mins(5))
 }
 
 fn unknown(spec: &ProviderSpec) -> ProviderError {
@@ -161,16 +174,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_of_the_provider_and_of_no_kind() {
-        for (said, expected) in [
-            (None, Duration::from_secs(30)),
-            (Some("44s"), Duration::from_secs(44)),
-            (Some("1ms"), Duration::from_secs(1)),
-            (Some("1h"), Duration::from_mins(5)),
+    fn waits_are_of_the_provider_and_a_kind_has_their_defaults_alone() {
+        for (kind, said, expected) in [
+            ("verda", None, Duration::from_secs(30)),
+            ("tensordock", None, Duration::from_mins(2)),
+            ("verda", Some("44s"), Duration::from_secs(44)),
+            ("tensordock", Some("44s"), Duration::from_secs(44)),
+            ("verda", Some("1ms"), Duration::from_secs(1)),
+            ("verda", Some("1h"), Duration::from_mins(5)),
         ] {
-            let spec = json!({ "verda": {}, "allowedNamespaces": {}, "requestTimeout": said });
+            let spec = json!({ kind: {}, "allowedNamespaces": {}, "requestTimeout": said });
             let spec: ProviderSpec = serde_json::from_value(spec).unwrap();
-            assert_eq!(request_timeout(&spec), expected, "{said:?}");
+            let default = cloud(kind).unwrap().request_timeout;
+            assert_eq!(request_timeout(&spec, default), expected, "{kind} {said:?}");
         }
         for kind in account_kinds() {
             for wait in ["requestTimeout", "instanceTimeout"] {

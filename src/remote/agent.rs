@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use prost::Message as _;
-use tokio::time::timeout;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming, codegen::http::Uri};
 
@@ -22,10 +23,11 @@ use crate::{
     budget::Account,
     limits::{self, Broken},
     protocol::{
-        Chunk, FETCH, Fact, FetchGitReply, FetchGitRequest, ForgetRequest, HelloReply, HelloRequest, LONGEST,
-        LeaseReply, LeaseRequest, MAX_MESSAGE_BYTES, PART_BYTES, PutBundleReply, PutBundleRequest,
-        ReadBundleRequest, ReadLogRequest, ReadResultRequest, RunSpec, RunState, StartRequest, StopRequest,
-        WatchRequest, agent_client::AgentClient,
+        Chunk, FETCH, Fact, FetchGitReply, FetchGitRequest, ForgetRequest, FromWorkers, HelloReply,
+        HelloRequest, LONGEST, LeaseReply, LeaseRequest, MAX_MESSAGE_BYTES, PART_BYTES, PutBundleReply,
+        PutBundleRequest, ReadBundleRequest, ReadLogRequest, ReadResultRequest, RunSpec, RunState,
+        StartRequest, StopRequest, ToWorkers, WatchRequest, agent_client::AgentClient,
+        items_client::ItemsClient, to_workers,
     },
     wire::Wire,
 };
@@ -43,6 +45,8 @@ const CALL: Duration = Duration::from_secs(15);
 const HELLO: Duration = Duration::from_secs(5);
 /// Silence after which a stream that should flow is given up.
 const SILENCE: Duration = Duration::from_mins(1);
+/// What is said to workers of a map and not sent yet.
+const ORDERS: usize = 64;
 
 pub use skyward_core::session::AgentError;
 
@@ -96,6 +100,7 @@ pub struct Agent {
     takes_bundles: bool,
     fetches_git: bool,
     takes_pickles: bool,
+    runs_items: bool,
     /// Cancelled when it refused our epoch, for any command.
     refused: CancellationToken,
     client: AgentClient<Wire>,
@@ -124,6 +129,7 @@ impl Agent {
             takes_bundles: false,
             fetches_git: false,
             takes_pickles: false,
+            runs_items: false,
             refused: CancellationToken::new(),
             client: AgentClient::with_origin(wire.clone(), Uri::from_static("http://agent"))
                 .max_decoding_message_size(limits::LARGEST_MESSAGE)
@@ -155,6 +161,7 @@ impl Agent {
         self.takes_bundles = hello.takes_bundles;
         self.fetches_git = hello.fetches_git;
         self.takes_pickles = hello.takes_pickles;
+        self.runs_items = hello.runs_items;
         self
     }
 
@@ -207,6 +214,37 @@ impl Agent {
     /// Whether it knows functions that are pickles; an older agent would run an empty source.
     pub fn takes_pickles(&self) -> bool {
         self.takes_pickles
+    }
+
+    /// Whether it knows workers of maps; an older agent would do their work once, without an item.
+    pub fn runs_items(&self) -> bool {
+        self.runs_items
+    }
+
+    /// Opens the stream of the workers that a map has on this machine: what is said to them, and what they tell. It closes
+    /// older streams of that map. It ends with an error, or when nothing more can be said.
+    pub async fn work(
+        &self,
+        task_uid: &str,
+    ) -> Result<(mpsc::Sender<ToWorkers>, AgentStream<FromWorkers>), AgentError> {
+        let (orders, waiting) = mpsc::channel(ORDERS);
+        let open = to_workers::Open {
+            epoch: self.epoch,
+            task_uid: task_uid.to_owned(),
+        };
+        let first = ToWorkers {
+            message: Some(to_workers::Message::Open(open)),
+        };
+        let all = futures::stream::once(async { first }).chain(ReceiverStream::new(waiting));
+        let mut client = ItemsClient::with_origin(self.wire.clone(), Uri::from_static("http://agent"))
+            .max_decoding_message_size(limits::LARGEST_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        let stream = self
+            .command(CALL, "open the items of a map", client.work(all))
+            .await?;
+        let task_uid = task_uid.to_owned();
+        let told = self.checked_stream(stream, None, move |told| limits::worker(told, &task_uid));
+        Ok((orders, told))
     }
 
     /// The account that is charged for the room that the machine's facts and answers take.

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::{PROTOCOL_MAX, PROTOCOL_MIN},
     protocol::{
-        ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, Fact, FetchGitReply, Finished, HelloReply,
-        ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, MESSAGE_BYTES, NAME_BYTES, NotForked,
-        Progress, PutBundleReply, Reclaim, Replayed, RunState, Started, TAIL_BYTES, WHY_BYTES, fact,
-        is_run_id,
+        ACCELERATORS, ACCEPTED, ADDRESSES, CHUNK_BYTES, Chunk, EXCEPTION_BYTES, Fact, FetchGitReply,
+        Finished, FromWorkers, HelloReply, ID_BYTES, INLINE_BYTES, ItemEnded, LAST_MS, LAST_SIGNAL, LONGEST,
+        MESSAGE_BYTES, NAME_BYTES, NotForked, Progress, PutBundleReply, Reclaim, Replayed, RunState, Started,
+        TAIL_BYTES, VALUE_BYTES, WHY_BYTES, fact, from_workers, is_exception, is_run_id,
     },
 };
 
@@ -42,6 +42,7 @@ pub(crate) fn message_bytes(path: &str) -> usize {
         Some("Hello") => 64 * 1024,
         Some("Watch" | "Start" | "Stop") => FACT_BYTES,
         Some("ReadLog" | "ReadResult" | "ReadBundle") => CHUNK_BYTES + 64,
+        Some("Work") => ITEM_BYTES,
         // A message, an id and a digest.
         Some("FetchGit") => MESSAGE_BYTES + 1024,
         // Empty, or two numbers.
@@ -53,12 +54,21 @@ pub(crate) fn message_bytes(path: &str) -> usize {
 pub(crate) fn streams(path: &str) -> bool {
     matches!(
         path.rsplit('/').next(),
-        Some("Watch" | "ReadLog" | "ReadResult" | "ReadBundle")
+        Some("Watch" | "ReadLog" | "ReadResult" | "ReadBundle" | "Work")
     )
 }
 
+/// Whether messages go out after the answer to a call has begun.
+pub(crate) fn goes_on(path: &str) -> bool {
+    path.rsplit('/').next() == Some("Work")
+}
+
 /// The largest answer of all.
-pub(crate) const LARGEST_MESSAGE: usize = CHUNK_BYTES + 64;
+pub(crate) const LARGEST_MESSAGE: usize = ITEM_BYTES;
+/// The end of an item with its value.
+const ITEM_BYTES: usize = VALUE_BYTES + MESSAGE_BYTES + EXCEPTION_BYTES + 8 * 1024;
+/// Ranges of items that one worker holds.
+const RANGES: usize = 4096;
 
 /// A limit that was broken, in words for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,6 +200,7 @@ pub(crate) fn hello(reply: &HelloReply) -> Result<(), Broken> {
         takes_bundles: _,
         fetches_git: _,
         takes_pickles: _,
+        runs_items: _,
     } = reply;
     ensure((PROTOCOL_MIN..=PROTOCOL_MAX).contains(protocol), || {
         format!("version {protocol} of the protocol, which was not offered")
@@ -251,11 +262,15 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
         result,
         has_result,
         forked: _,
+        exception,
     } = finished;
     ensure((0..=LAST_SIGNAL).contains(signal), || {
         format!("signal {signal}, which there is not")
     })?;
     at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
+    ensure(is_exception(exception), || {
+        "the name of an exception that no class has".to_owned()
+    })?;
     time("a start", *started_ms)?;
     time("an end", *finished_ms)?;
     length("a log", *log_bytes)?;
@@ -267,6 +282,56 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
     ensure(*has_result || *result_bytes == 0, || {
         "the size of a result that there is not".to_owned()
     })
+}
+
+/// What is told of a worker of a map.
+pub(crate) fn worker(told: &FromWorkers, task_uid: &str) -> Result<(), Broken> {
+    let rest = told
+        .run_id
+        .strip_prefix(task_uid)
+        .and_then(|rest| rest.strip_prefix('-'));
+    ensure(rest.is_some() && is_run_id(&told.run_id), || {
+        "news of a run of another map than the one that was asked for".to_owned()
+    })?;
+    let items = |first: u32, count: u32| {
+        ensure(first.checked_add(count).is_some(), || {
+            "items with numbers of more than 32 bits".to_owned()
+        })
+    };
+    match &told.message {
+        Some(from_workers::Message::Holds(from_workers::Holds { ranges })) => {
+            number_of("ranges of items", ranges.len(), RANGES)?;
+            ranges
+                .iter()
+                .try_for_each(|range| items(range.first, range.count))
+        }
+        Some(from_workers::Message::Released(released)) => items(released.first, released.count),
+        Some(from_workers::Message::Ended(ended)) => {
+            let ItemEnded {
+                position: _,
+                index,
+                attempt: _,
+                ending: _,
+                exit_code: _,
+                signal,
+                message,
+                exception,
+                microseconds: _,
+                value,
+            } = ended;
+            items(*index, 1)?;
+            ensure((0..=LAST_SIGNAL).contains(signal), || {
+                format!("signal {signal}, which there is not")
+            })?;
+            at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
+            ensure(is_exception(exception), || {
+                "the name of an exception that no class has".to_owned()
+            })?;
+            at_most("the value of an item", value.len(), VALUE_BYTES)
+        }
+        // None: news of a newer agent, which it may not tell before it is asked to.
+        Some(from_workers::Message::Told(_)) | None => Ok(()),
+    }
 }
 
 /// A log or result that travels inside a fact is whole.
@@ -362,6 +427,7 @@ mod tests {
             takes_bundles: true,
             fetches_git: true,
             takes_pickles: true,
+            runs_items: true,
             addresses: (0..ADDRESSES)
                 .map(|n| (format!("{n:0NAME_BYTES$}"), "255.255.255.255".to_owned()))
                 .collect(),
@@ -384,6 +450,7 @@ mod tests {
             result: vec![0; INLINE_BYTES],
             has_result: true,
             forked: Some(true),
+            exception: "e".repeat(EXCEPTION_BYTES),
             ..Finished::default()
         }
     }
@@ -573,6 +640,11 @@ mod tests {
         refused(&|f| f.signal = 65, "signal 65");
         refused(&|f| f.signal = -1, "signal -1");
         refused(&|f| f.message.push('x'), "a message of 1004 bytes");
+        refused(&|f| f.exception.push('x'), "the name of an exception");
+        refused(
+            &|f| f.exception = "two words".to_owned(),
+            "the name of an exception",
+        );
         refused(&|f| f.started_ms += 1, "a start after the year 9999");
         refused(&|f| f.finished_ms += 1, "an end after the year 9999");
         refused(&|f| f.log_dropped_bytes += 1, "left out");

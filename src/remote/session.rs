@@ -259,6 +259,7 @@ impl Session {
         let login = Login {
             user: &spec.endpoint.user,
             private_key: &spec.private_key,
+            password: spec.endpoint.password.as_ref(),
             host_key: spec.host_key.known().or(learnt.as_deref()),
         };
         let MachineKey { namespace, name } = &spec.machine;

@@ -17,7 +17,7 @@ use bytes::{Bytes, BytesMut};
 use futures::future::OptionFuture;
 use parking_lot::Mutex;
 use russh::{
-    ChannelMsg, Disconnect, Preferred, cipher,
+    ChannelMsg, Disconnect, MethodKind, MethodSet, Preferred, cipher,
     client::{self, AuthResult},
     keys::{Algorithm, PrivateKey, PrivateKeyWithHashAlg},
 };
@@ -83,8 +83,10 @@ pub enum ConnectError {
         found: String,
     },
     /// The machine refuses our login.
-    #[error("the machine does not accept the Pool's key for user \"{user}\" (it offers: {methods})")]
+    #[error("the machine does not accept {tried} for user \"{user}\" (it offers: {methods})")]
     AuthRefused {
+        /// What was tried.
+        tried: &'static str,
         /// User to log in as.
         user: String,
         /// The methods that it offers.
@@ -170,6 +172,8 @@ pub struct Login<'a> {
     pub user: &'a str,
     /// Private key in OpenSSH form.
     pub private_key: &'a Secret,
+    /// The user's password, for a machine that does not know the key yet.
+    pub password: Option<&'a Secret>,
     /// Pinned host key in OpenSSH form; `None` = accept and report.
     pub host_key: Option<&'a str>,
 }
@@ -229,7 +233,7 @@ impl Connection {
         let mut handle = client::connect_stream(config(), stream, client)
             .await
             .map_err(ClientError::into_connect_error)?;
-        authenticate(&mut handle, login.user, private, &lost).await?;
+        authenticate(&mut handle, login, private, &lost).await?;
         let host_key = shown.lock().take().unwrap_or_default();
         Ok(Self {
             handle,
@@ -420,15 +424,50 @@ impl Connection {
     }
 }
 
+/// Logs in by the key, and by the password where there is one and the machine does not know the key. The host key is
+/// checked before that: no other host than the pinned one is sent a password.
 async fn authenticate(
     handle: &mut client::Handle<Client>,
-    user: &str,
+    login: &Login<'_>,
     private: PrivateKey,
     lost: &Lost,
 ) -> Result<(), ConnectError> {
     let key = PrivateKeyWithHashAlg::new(Arc::new(private), None);
-    match handle.authenticate_publickey(user, key).await {
-        Ok(AuthResult::Success) => Ok(()),
+    let answer = handle.authenticate_publickey(login.user, key).await;
+    let Some(methods) = refused(handle, answer, lost)? else {
+        return Ok(());
+    };
+    let takes_passwords = methods.contains(&MethodKind::Password);
+    let (tried, methods) = match login.password.filter(|_| takes_passwords) {
+        None => ("the Pool's key", methods),
+        Some(password) => {
+            let answer = handle.authenticate_password(login.user, password.expose()).await;
+            match refused(handle, answer, lost)? {
+                None => return Ok(()),
+                Some(methods) => ("the Pool's key and the password that its cloud tells", methods),
+            }
+        }
+    };
+    let methods: Vec<&str> = methods.iter().map(Into::into).collect();
+    Err(ConnectError::AuthRefused {
+        tried,
+        user: login.user.to_owned(),
+        methods: if methods.is_empty() {
+            "nothing".to_owned()
+        } else {
+            limits::reason(&methods.join(", "))
+        },
+    })
+}
+
+/// The methods that a machine offers instead of one that it refused; none where it lets us in.
+fn refused(
+    handle: &client::Handle<Client>,
+    answer: Result<AuthResult, russh::Error>,
+    lost: &Lost,
+) -> Result<Option<MethodSet>, ConnectError> {
+    match answer {
+        Ok(AuthResult::Success) => Ok(None),
         // The library gives the same answer when the connection broke in between.
         Ok(AuthResult::Failure { .. }) if handle.is_closed() || lost.token.is_cancelled() => {
             Err(ConnectError::Unreachable(format!(
@@ -438,18 +477,7 @@ async fn authenticate(
         }
         Ok(AuthResult::Failure {
             remaining_methods, ..
-        }) => {
-            let methods: Vec<&str> = remaining_methods.iter().map(Into::into).collect();
-            let methods = if methods.is_empty() {
-                "nothing".to_owned()
-            } else {
-                limits::reason(&methods.join(", "))
-            };
-            Err(ConnectError::AuthRefused {
-                user: user.to_owned(),
-                methods,
-            })
-        }
+        }) => Ok(Some(remaining_methods)),
         Err(error) => Err(ConnectError::Unreachable(format!("the login broke: {error}"))),
     }
 }

@@ -92,17 +92,21 @@ impl Service<http::Request<tonic::body::Body>> for Wire {
             let path = parts.uri.path();
             let most = limits::message_bytes(path);
             let call = limits.meter.open(most, limits::streams(path)).await;
+            let goes_on = limits::goes_on(path);
             let (answer, stream) = requests.send_request(http::Request::from_parts(parts, ()), false)?;
             tokio::pin!(answer);
-            let answer = tokio::select! {
+            let mut sending = send(stream, body).boxed();
+            let (answer, rest) = tokio::select! {
                 biased;
-                answer = &mut answer => answer?,
-                sent = send(stream, body) => {
+                answer = &mut answer => (answer?, Some(sending).filter(|_| goes_on)),
+                sent = &mut sending => {
                     sent?;
-                    answer.await?
+                    (answer.await?, None)
                 }
             };
-            Ok(answer.map(|stream| Answer::new(stream, limits, call, most)))
+            // It ends with the answer.
+            let rest = rest.map(|rest| AbortOnDropHandle::new(tokio::spawn(async move { drop(rest.await) })));
+            Ok(answer.map(|stream| Answer::new(stream, limits, call, most, rest)))
         }
         .boxed()
     }
@@ -173,6 +177,8 @@ pub(crate) struct Answer {
     limits: Limits,
     /// Declared after the stream, so that it is dropped when no bytes of the stream are held.
     _call: Call,
+    /// What is still being asked.
+    _rest: Option<AbortOnDropHandle<()>>,
     most: usize,
     framing: Framing,
     /// Bytes that were handed on and not given back to the window.
@@ -182,12 +188,19 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn new(mut stream: RecvStream, limits: Limits, call: Call, most: usize) -> Self {
+    fn new(
+        mut stream: RecvStream,
+        limits: Limits,
+        call: Call,
+        most: usize,
+        rest: Option<AbortOnDropHandle<()>>,
+    ) -> Self {
         call.answered(stream.flow_control().clone());
         Self {
             stream,
             limits,
             _call: call,
+            _rest: rest,
             most,
             framing: Framing::default(),
             handed_on: 0,

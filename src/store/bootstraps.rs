@@ -47,8 +47,8 @@ fn log_path(pool_uid: &str, machine: &str) -> Result<Path, Error> {
 }
 
 impl Store {
-    /// Stores the output of a machine's bootstrap, after deleting all but the newest few logs of
-    /// the same Pool.
+    /// Stores the output of a machine's bootstrap, unless it is stored, after deleting all but the newest few
+    /// logs of the same Pool.
     pub async fn put_bootstrap_log(
         &self,
         namespace: &str,
@@ -78,7 +78,7 @@ impl Store {
             )
             .await?;
         }
-        self.replace((&owner, machine), path, text, Class::Bulk).await
+        self.put_once((&owner, machine), path, text, Class::Bulk).await
     }
 
     /// The output of a machine's bootstrap, if it was stored.
@@ -150,7 +150,10 @@ mod tests {
         }
         assert_eq!(read(&store, "train-6").await.unwrap(), "log 6");
         assert_eq!(read(&store, "train-2").await, None, "older ones make room");
-        put(&store, "train-6", "anew").await.unwrap();
+        put(&store, "train-6", "again, as after a lost answer")
+            .await
+            .unwrap();
+        assert_eq!(read(&store, "train-6").await.unwrap(), "log 6");
         assert_eq!(read(&store, "train-3").await.unwrap(), "log 3");
         assert_eq!(store.pool_uids().await.unwrap(), [POOL]);
         assert_eq!(store.task_uids().await.unwrap(), Vec::<String>::new());
@@ -177,8 +180,8 @@ mod tests {
         let again = Store::local(folder.path()).unwrap().unmeasured();
         again.count().await.unwrap();
         assert_eq!(again.usage()["team"], used);
-        put(&first, "train-0", "short").await.unwrap();
-        assert!(first.usage()["team"] < used);
+        put(&first, "train-0", &"x".repeat(20_000)).await.unwrap();
+        assert_eq!(first.usage()["team"], used, "what is stored counts once");
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 //! _bundles/<namespace uid>/<bundle>/<upload>/<offset> a part of an upload, from that offset
 //! _bundles/<namespace uid>/<bundle>/whole             the upload whose parts are the bundle
 //! _bundles/<namespace uid>/<bundle>/leaving           the sweep is deciding whether to delete it
+//! _bundles/<namespace uid>/<bundle>/wanted-<hour>     somebody asked for it in that hour since 1970
 //! ```
 //!
 //! - An upload belongs to one user or machine, so that nobody's wrong bytes end up in another's upload. A part is
@@ -27,7 +28,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
-use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, path::Path};
+use object_store::{ObjectMeta, ObjectStoreExt, path::Path};
 
 use crate::{
     Error, Piece, Store,
@@ -44,6 +45,8 @@ pub(crate) const BUNDLES: &str = "_bundles";
 const WHOLE: &str = "whole";
 /// The mark of a bundle that the sweep may delete.
 const LEAVING: &str = "leaving";
+/// The beginning of the names of marks that say when somebody asked for a bundle.
+const WANTED: &str = "wanted-";
 /// Uploads of a namespace that are not finished. One more takes the place of one that nobody went on with.
 const UNFINISHED: usize = 8;
 /// An unfinished upload that has not changed for so long makes room for another one.
@@ -126,6 +129,8 @@ struct Listed {
     objects: Vec<ObjectMeta>,
     /// Seconds since 1970 of the newest one.
     newest: i64,
+    /// Of the newest mark that somebody asked for it.
+    asked: Option<i64>,
     /// When something of each upload changed last.
     uploads: BTreeMap<String, i64>,
 }
@@ -175,10 +180,10 @@ impl Store {
                 store.begin_upload(&id, &of).await?;
             }
             let new = bytes.slice(known..);
+            // Parts are never merged, so each offset has one.
             let part = Segment {
-                start: end,
-                size: new.len() as u64,
-                missing: None,
+                old: true,
+                ..Segment::piece(end, new.len() as u64)
             };
             let taken = store
                 .take(&id.owner(), &id.bundle, Held::object(part.size), Class::Bulk)
@@ -243,16 +248,20 @@ impl Store {
         let id = id.clone();
         self.alone_with(&self.bundle_writers, &id.lock(), |store| async move {
             store.delete_if_there(&id.object(LEAVING)).await?;
-            let path = id.object(WHOLE);
-            let Some(found) = if_there(store.objects.head(&path).await)? else {
+            let listed = store.listed(&id).await?;
+            let Some(wanted) = listed.wanted() else {
                 return Ok(());
             };
-            if age(found.last_modified.timestamp()) >= RENEWED
-                && let Some(text) = store.read_small(&path).await?
-            {
-                store.objects.put(&path, PutPayload::from_bytes(text)).await?;
+            if age(wanted) < RENEWED {
+                return Ok(());
             }
-            Ok(())
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let mark = id.object(&format!("{WANTED}{}", now.as_secs() / RENEWED.as_secs()));
+            // It is there already where the clock was set back.
+            store.create(&mark, Bytes::new()).await?;
+            store
+                .free_all(&id, listed.objects, |path| is_wanted(path) && *path != mark)
+                .await
         })
         .await
     }
@@ -296,7 +305,7 @@ impl Store {
         let all = self.listed_bundles(namespace_uid).await?;
         let whole = all.into_iter().filter_map(|(id, listed)| {
             Some(StoredBundle {
-                age: age(listed.whole?.last_modified.timestamp()),
+                age: age(listed.wanted()?),
                 leaving: listed.leaving,
                 id,
             })
@@ -356,7 +365,7 @@ impl Store {
     pub async fn mark_bundle(self: &Arc<Self>, id: &BundleId) -> Result<(), Error> {
         let id = id.clone();
         self.alone_with(&self.bundle_writers, &id.lock(), |store| async move {
-            store.objects.put(&id.object(LEAVING), PutPayload::new()).await?;
+            store.create(&id.object(LEAVING), Bytes::new()).await?;
             Ok(())
         })
         .await
@@ -449,16 +458,6 @@ impl Store {
         })
     }
 
-    /// Writes an object; answers whether it was not there yet.
-    async fn create(&self, path: &Path, bytes: Bytes) -> Result<bool, Error> {
-        let payload = PutPayload::from_bytes(bytes);
-        match self.objects.put_opts(path, payload, PutMode::Create.into()).await {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     async fn listed(&self, id: &BundleId) -> Result<Listed, Error> {
         let folder = Path::from_iter([BUNDLES, id.namespace_uid.as_str(), id.bundle.as_str()]);
         let mut listed = Listed::default();
@@ -508,6 +507,12 @@ impl Store {
 }
 
 impl Listed {
+    /// When somebody asked for the bundle last, in seconds since 1970; `None`: it is not whole.
+    fn wanted(&self) -> Option<i64> {
+        let whole = self.whole.as_ref()?.last_modified.timestamp();
+        Some(self.asked.unwrap_or(whole).max(whole))
+    }
+
     fn note(&mut self, meta: ObjectMeta) {
         let at = meta.last_modified.timestamp();
         self.newest = self.newest.max(at);
@@ -516,6 +521,7 @@ impl Listed {
         match names.as_slice() {
             [name] if name == WHOLE => self.whole = Some(meta.clone()),
             [name] if name == LEAVING => self.leaving = true,
+            [name] if name.starts_with(WANTED) => self.asked = self.asked.max(Some(at)),
             [upload, _] => {
                 let newest = self.uploads.entry(upload.clone()).or_default();
                 *newest = at.max(*newest);
@@ -528,7 +534,12 @@ impl Listed {
 
 /// Whether an object is the mark of a bundle. Marks are not counted: they are set where there is no room.
 pub(crate) fn is_mark(path: &Path) -> bool {
-    path.parts().count() == 4 && path.filename() == Some(LEAVING)
+    (path.parts().count() == 4 && path.filename() == Some(LEAVING)) || is_wanted(path)
+}
+
+/// Whether an object says when somebody asked for a bundle.
+fn is_wanted(path: &Path) -> bool {
+    path.parts().count() == 4 && path.filename().is_some_and(|name| name.starts_with(WANTED))
 }
 
 /// Whether a part belongs to another upload of the same bundle.

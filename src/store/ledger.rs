@@ -290,6 +290,8 @@ impl Found {
 pub(crate) struct Ledger {
     tasks: HashMap<Box<str>, Entry>,
     namespaces: BTreeMap<Arc<str>, Held>,
+    /// What all Tasks hold, those of no known namespace too.
+    all: Held,
     pending: Held,
 }
 
@@ -432,6 +434,7 @@ impl Ledger {
     /// All of a Task is gone.
     pub(crate) fn remove(&mut self, task: &str) {
         if let Some(entry) = self.tasks.remove(task) {
+            self.all = self.all.less(entry.total());
             self.change(entry.namespace.as_ref(), entry.total(), Held::NOTHING);
         }
     }
@@ -460,6 +463,11 @@ impl Ledger {
         self.namespaces.iter().map(of).collect()
     }
 
+    /// The room that everything takes, without what is just being written.
+    pub(crate) fn written(&self) -> Held {
+        self.all.less(self.pending)
+    }
+
     /// Bytes that the accounts of one folder take, by namespace.
     pub(crate) fn usage_in(&self, folder: &str) -> BTreeMap<String, u64> {
         let mut usage = BTreeMap::new();
@@ -486,6 +494,7 @@ impl Ledger {
             let before = entry.total();
             change(entry);
             let (after, namespace) = (entry.total(), entry.namespace.clone());
+            self.all = self.all.less(before) + after;
             self.change(namespace.as_ref(), before, after);
         }
     }

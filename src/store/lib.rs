@@ -4,39 +4,50 @@
 //!
 //! ```text
 //! <task uid>/namespace                           the namespace of the Task
-//! <task uid>/<run id>/log/<offset, 16 digits>    a piece of the encoded log from that offset
+//! <task uid>/<run id>/log/<offset>-<offset>      the encoded log from the one offset to the other
 //! <task uid>/<run id>/log/<offset>-<offset>-<why>    the log between them is missing; empty
 //! <task uid>/<run id>/result.json                the function's return value
-//! <task uid>/<run id>/result/<offset>            a piece of a large one, and in
+//! <task uid>/<run id>/result/<offset>-<offset>   a piece of a large one, and in
 //! <task uid>/<run id>/result.size                its size, once all of it is there
 //! <task uid>/<run id>/outcome.json               the run's outcome, while its Task cannot say it
 //! <task uid>/<run id>/waits-since                when its log and result began to wait for room
+//! <task uid>/_map/…                              items of a map and their values (see `maps/mod.rs`)
 //! _pools/…                                       output of bootstraps (see `bootstraps.rs`)
 //! _bundles/…                                     uploaded bundles (see `bundles.rs`)
+//! _races/…                                       races for one object in a bucket (see `creates.rs`)
 //! ```
 //!
+//! - Offsets have 16 digits. Versions that wrote over objects named a piece by its first offset alone; such pieces
+//!   are read, and merged with what is new.
+//! - The place is a local directory, or a bucket (`bucket.rs`). Both have this layout.
 //! - An object appears whole or not at all, and is on disk before a call returns: after a
 //!   crash the log ends where [`Store::log_end`] says, and the collector goes on from there.
-//! - Pieces are merged as they arrive (see `segments.rs`): the merged object replaces the
-//!   first of them under its name, then the others are deleted. A crash between the two
-//!   leaves objects that lie within another one; readers skip them, the next write
-//!   deletes them.
+//! - An object is created once and never written over (`creates.rs`). So nothing is renamed, no order of a listing
+//!   matters, and what a process writes that no longer leads takes nothing away.
+//! - Many pieces are merged (see `segments.rs`): the merged object is created under a name of its own, then the
+//!   pieces are deleted. A crash between the two leaves objects that lie within another one; readers skip
+//!   them, the next write deletes them.
 //! - Room is taken before anything is written (`room.rs`, `ledger.rs`): each namespace has a
 //!   quota, and a tenth of the volume is kept for ends of runs and small values.
 //! - The pieces of a run are changed one change at a time (`writers.rs`). Writing
 //!   the same bytes twice is harmless.
 //! - Ids come from users of the aggregated API too; anything but `[a-z0-9-]` is refused, so
 //!   that no id names another path.
-//!
-//! Any `object_store` can stand behind it; today a local directory does.
 
 mod bootstraps;
+mod bucket;
 mod bundles;
+mod creates;
+mod discard;
 mod error;
 #[doc(hidden)]
 pub mod hostile;
 mod ledger;
+pub mod maps;
 mod quota;
+mod remembered;
+mod reopened;
+mod retention;
 mod room;
 mod segments;
 mod values;
@@ -52,21 +63,26 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem, path::Path};
+use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, path::Path};
 use tokio::sync::Semaphore;
 
 use crate::{
     bootstraps::folder,
+    creates::Creates,
+    discard::Quiet,
     ledger::Held,
+    remembered::Remembered,
     room::Room,
     segments::{Layout, MAX_OFFSET, Segment},
     writers::Writers,
 };
 pub use crate::{
+    bucket::{Access, Bucket},
     bundles::{BundleId, Sealed, StoredBundle, WholeBundle},
-    error::Error,
+    creates::Exclusion,
+    error::{Cause, Error},
     ledger::{Class, SMALL, Space},
-    quota::{Quota, amount},
+    quota::{Quota, amount, parse_amount},
     segments::Missing,
     volume::Volume,
 };
@@ -75,8 +91,12 @@ pub use crate::{
 const READ_PIECE: u64 = 256 * 1024;
 /// The object of a run with its outcome.
 const OUTCOME: &str = "outcome.json";
-/// Merges at the same time; each holds at most 4 MiB.
+/// Merges at the same time; each holds at most 1 MiB.
 const MERGES: usize = 4;
+/// How often a piece meets what another process wrote before it gives up.
+const ROUNDS: usize = 8;
+/// Most bytes of an object that is read as a whole.
+const MOST_WHOLE: u64 = 4 * 1024 * 1024;
 /// Most bytes of one log or value, whatever size a machine tells: the agent keeps no more of a log.
 pub const MOST: u64 = 2 * 1024 * 1024 * 1024;
 
@@ -126,6 +146,9 @@ pub struct Store {
     root: Option<PathBuf>,
     merges: Semaphore,
     room: Room,
+    creates: Creates,
+    remembered: Remembered,
+    quiet: Quiet,
     writers: Writers,
     bundle_writers: Writers,
 }
@@ -146,23 +169,28 @@ impl Store {
         let objects = LocalFileSystem::new_with_prefix(&root)?
             .with_fsync(true)
             .with_automatic_cleanup(true);
+        let creates = Creates::of_a_directory(volume::has_hard_links(&root));
+        let room = Room::new(Some(Arc::new(volume::Directory(root.clone()))));
         Ok(Self {
-            objects: Arc::new(objects),
-            room: Room::new(Some(Arc::new(volume::Directory(root.clone())))),
             root: Some(root),
-            merges: Semaphore::new(MERGES),
-            writers: Writers::new(),
-            bundle_writers: Writers::new(),
+            ..Self::new(Arc::new(objects), room, creates)
         })
     }
 
-    /// A store in anything that `object_store` knows.
+    /// A store in anything that `object_store` knows, whose creates are exact.
     pub fn over(objects: Arc<dyn ObjectStore>) -> Self {
+        Self::new(objects, Room::new(None), Creates::exact())
+    }
+
+    fn new(objects: Arc<dyn ObjectStore>, room: Room, creates: Creates) -> Self {
         Self {
             objects,
             root: None,
             merges: Semaphore::new(MERGES),
-            room: Room::new(None),
+            room,
+            creates,
+            remembered: Remembered::default(),
+            quiet: Quiet::default(),
             writers: Writers::new(),
             bundle_writers: Writers::new(),
         }
@@ -237,68 +265,91 @@ impl Store {
         bytes: Bytes,
         class: Class,
     ) -> Result<u64, Error> {
-        let layout = self.layout(folder).await?;
-        let end = layout.end();
-        let start = start.unwrap_or(end);
-        if start > end {
-            return Err(Error::Gap { start, end });
-        }
-        let new = bytes.slice(usize::try_from(end - start).map_or(bytes.len(), |n| n.min(bytes.len()))..);
-        if new.is_empty() {
-            return Ok(end);
-        }
-        if class != Class::End && layout.bytes() + new.len() as u64 > MOST {
-            return Err(Error::TooLarge);
-        }
-        // Merged or not, it grows by no more than this.
-        let object = Held::object(new.len() as u64);
-        let taken = self.take(task_uid, run_id, object, class).await?;
-        let added = Segment {
-            start: end,
-            size: new.len() as u64,
-            missing: None,
+        let mut layout = match self.remembered.take(folder) {
+            Some(layout) => layout,
+            None => self.layout(folder).await?,
         };
-        let new_end = added.end();
-        let merged = layout.merge_with(added.size).to_vec();
-        match merged.first() {
-            None => {
-                self.objects
-                    .put(&segment_path(folder, added), PutPayload::from_bytes(new))
-                    .await?;
+        for _ in 0..ROUNDS {
+            let end = layout.end();
+            let start = start.unwrap_or(end);
+            if start > end {
+                return Err(Error::Gap { start, end });
             }
-            Some(first) => {
-                let permit = self.merges.acquire().await;
-                let mut whole =
-                    BytesMut::with_capacity(usize::try_from(new_end - first.start).unwrap_or_default());
-                for segment in &merged {
-                    let stored = self.objects.get(&segment_path(folder, *segment)).await?;
-                    whole.extend_from_slice(&stored.bytes().await?);
+            let known = usize::try_from(end - start).map_or(bytes.len(), |n| n.min(bytes.len()));
+            let new = bytes.slice(known..);
+            if new.is_empty() {
+                self.remembered.keep(folder, layout);
+                return Ok(end);
+            }
+            if class != Class::End && layout.bytes() + new.len() as u64 > MOST {
+                return Err(Error::TooLarge);
+            }
+            let piece = Segment::piece(end, new.len() as u64);
+            let taken = self
+                .take(task_uid, run_id, Held::object(piece.size), class)
+                .await?;
+            if self.create(&segment_path(folder, piece), new).await? {
+                taken.written();
+                layout.push(piece);
+                // The piece is stored. What fails here is done with a later piece, when the log was listed again.
+                if self.tidy((task_uid, run_id), folder, &mut layout).await.is_ok() {
+                    self.remembered.keep(folder, layout);
+                } else {
+                    self.recount(task_uid, run_id);
                 }
-                whole.extend_from_slice(&new);
-                self.objects
-                    .put(
-                        &segment_path(folder, *first),
-                        PutPayload::from_bytes(whole.freeze()),
-                    )
-                    .await?;
-                drop(permit);
+                return Ok(piece.end());
             }
+            // It is there: another process wrote it, or this one did and its answer was lost.
+            drop(taken);
+            layout = self.layout(folder).await?;
+            self.free_obsolete((task_uid, run_id), folder, &mut layout)
+                .await?;
         }
-        // If one of these fails, the files are looked at again before the next write.
-        for segment in merged.iter().skip(1) {
-            self.delete_if_there(&segment_path(folder, *segment)).await?;
+        Err(Error::Contended)
+    }
+
+    /// Deletes what merges left, and merges the last pieces where there are many.
+    async fn tidy(&self, of: (&str, &str), folder: &Path, layout: &mut Layout) -> Result<(), Error> {
+        self.free_obsolete(of, folder, layout).await?;
+        let pieces = layout.due().to_vec();
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
+            return Ok(());
+        };
+        let whole = Segment::piece(first.start, last.end() - first.start);
+        let permit = self.merges.acquire().await;
+        let mut bytes = BytesMut::with_capacity(usize::try_from(whole.size).unwrap_or_default());
+        for piece in &pieces {
+            let path = segment_path(folder, *piece);
+            let read = self.objects.get_range(&path, 0..piece.size).await?;
+            if read.len() as u64 != piece.size {
+                return Err(Error::Strange(path.to_string()));
+            }
+            bytes.extend_from_slice(&read);
         }
-        for segment in &layout.obsolete {
-            let path = segment_path(folder, *segment);
+        // If another process has merged the same pieces, the object is there.
+        self.create(&segment_path(folder, whole), bytes.freeze()).await?;
+        drop(permit);
+        for piece in &pieces {
+            self.delete_if_there(&segment_path(folder, *piece)).await?;
+        }
+        let before: Held = pieces.iter().map(|piece| Held::object(piece.size)).sum();
+        self.give_back(of.0, of.1, before.less(Held::object(whole.size)));
+        layout.replace(pieces.len(), whole);
+        Ok(())
+    }
+
+    /// Deletes objects of a log that lie within others.
+    async fn free_obsolete(
+        &self,
+        (task_uid, run_id): (&str, &str),
+        folder: &Path,
+        layout: &mut Layout,
+    ) -> Result<(), Error> {
+        for segment in std::mem::take(&mut layout.obsolete) {
+            let path = segment_path(folder, segment);
             self.free(task_uid, run_id, &path, segment.stored()).await?;
         }
-        taken.written();
-        if let Some(first) = merged.first() {
-            let before: Held = merged.iter().map(|segment| Held::object(segment.size)).sum();
-            let freed = (before + object).less(Held::object(new_end - first.start));
-            self.give_back(task_uid, run_id, freed);
-        }
-        Ok(new_end)
+        Ok(())
     }
 
     /// Notes that a part of a run's log is missing and returns the offset at which the next piece
@@ -308,6 +359,8 @@ impl Store {
         let of = (task_uid.to_owned(), run_id.to_owned());
         self.alone(run_id, |store| async move {
             let Gap { start, end, why } = gap;
+            // The next piece lists the log again.
+            store.remembered.take(&folder);
             let stored = store.layout(&folder).await?.end();
             if start > stored || end > MAX_OFFSET {
                 return Err(Error::Gap { start, end: stored });
@@ -315,15 +368,11 @@ impl Store {
             if end <= stored {
                 return Ok(stored);
             }
-            let note = Segment {
-                start: stored,
-                size: end - stored,
-                missing: Some(why),
-            };
+            let note = segment_path(&folder, Segment::note(stored, end, why));
             let taken = store.take(&of.0, &of.1, Held::object(0), Class::Bulk).await?;
-            let note = segment_path(&folder, note);
-            store.objects.put(&note, PutPayload::new()).await?;
-            taken.written();
+            if store.create(&note, Bytes::new()).await? {
+                taken.written();
+            }
             Ok(end)
         })
         .await
@@ -331,17 +380,27 @@ impl Store {
 
     /// The offset at which the next piece of the log must start; 0 for an unknown run.
     pub async fn log_end(&self, task_uid: &str, run_id: &str) -> Result<u64, Error> {
-        Ok(self.log_extent(task_uid, run_id).await?.end)
+        Ok(self.layout(&log_folder(task_uid, run_id)?).await?.end())
     }
 
-    /// How much of a run's log is stored; nothing for an unknown run.
+    /// How much of a run's log is stored at least; nothing for an unknown run. A log that this process writes is not listed:
+    /// the copy of a running log asks every few seconds, and each list of a bucket costs money. [`Store::log_end`] sees what
+    /// another process wrote, too.
     pub async fn log_extent(&self, task_uid: &str, run_id: &str) -> Result<Extent, Error> {
-        let layout = self.layout(&log_folder(task_uid, run_id)?).await?;
-        Ok(Extent {
+        let folder = log_folder(task_uid, run_id)?;
+        let extent = |layout: &Layout| Extent {
             end: layout.end(),
             bytes: layout.bytes(),
             gaps: layout.gaps,
-        })
+        };
+        if let Some(known) = self.remembered.look(&folder, extent) {
+            return Ok(known);
+        }
+        let layout = self.layout(&folder).await?;
+        if layout.live.is_empty() && layout.obsolete.is_empty() {
+            self.remembered.keep_empty(&folder);
+        }
+        Ok(extent(&layout))
     }
 
     /// The encoded log from an offset to its present end, a few bytes at a time, with the gaps.
@@ -380,6 +439,10 @@ impl Store {
                 let to = segment.size.min(from + READ_PIECE);
                 let path = segment_path(&folder, segment);
                 if let Some(bytes) = if_there(store.objects.get_range(&path, from..to).await)? {
+                    if bytes.is_empty() {
+                        // Else a reader would ask for the same bytes for ever.
+                        return Err(Error::Strange(path.to_string()));
+                    }
                     let next = offset + bytes.len() as u64;
                     return Ok(Some((Piece::Bytes(bytes), (store, folder, next, layout))));
                 }
@@ -396,27 +459,34 @@ impl Store {
         self.ids_in(Some(&Path::from(checked(task_uid)?))).await
     }
 
-    /// Stores the outcome of a run; its log and result are stored before.
+    /// Stores the outcome of a run; its log and result are stored before. An outcome that is stored stays.
     pub async fn put_outcome(&self, task_uid: &str, run_id: &str, json: Bytes) -> Result<(), Error> {
         let path = run_path(task_uid, run_id, OUTCOME)?;
-        self.replace((task_uid, run_id), path, json, Class::End).await
+        self.put_once((task_uid, run_id), path, json, Class::End).await
     }
 
-    /// Writes a whole object, in the place of another one if need be.
-    async fn replace(
+    /// Writes a whole object, unless it is there already: then it stays as it is.
+    async fn put_once(
         &self,
         (task_uid, run_id): (&str, &str),
         path: Path,
         bytes: Bytes,
         class: Class,
     ) -> Result<(), Error> {
-        let before = if_there(self.objects.head(&path).await)?;
-        let before = before.map_or_else(Held::default, |meta| Held::object(meta.size));
-        let after = Held::object(bytes.len() as u64);
-        let taken = self.take(task_uid, run_id, after.less(before), class).await?;
-        self.objects.put(&path, PutPayload::from_bytes(bytes)).await?;
+        let object = Held::object(bytes.len() as u64);
+        let taken = match self.take(task_uid, run_id, object, class).await {
+            Ok(taken) => taken,
+            Err(refused) => {
+                // What is stored needs no room.
+                let is_there = if_there(self.objects.head(&path).await)?.is_some();
+                return if is_there { Ok(()) } else { Err(refused) };
+            }
+        };
+        let is_new = self.create(&path, bytes).await?;
         taken.written();
-        self.give_back(task_uid, run_id, before.less(after));
+        if !is_new {
+            self.give_back(task_uid, run_id, object);
+        }
         Ok(())
     }
 
@@ -432,15 +502,23 @@ impl Store {
 
     /// Deletes all data of a Task or Pool.
     async fn delete_owned(&self, owner: &str) -> Result<(), Error> {
+        let deleted = self.delete_objects_of(owner).await;
+        match deleted {
+            Ok(()) => self.forget(owner),
+            // Some of it may be gone.
+            Err(_) => self.recount(owner, ""),
+        }
+        deleted
+    }
+
+    async fn delete_objects_of(&self, owner: &str) -> Result<(), Error> {
+        self.remembered.forget(&folder(owner)?);
         if let Some(root) = &self.root {
             // This also deletes uploads that a crash left unfinished, which no listing shows.
-            match tokio::fs::remove_dir_all(root.join(owner)).await {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
-            self.forget(owner);
-            return Ok(());
+            return match tokio::fs::remove_dir_all(root.join(owner)).await {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+                Ok(()) | Err(_) => Ok(()),
+            };
         }
         let listed = self
             .objects
@@ -451,7 +529,6 @@ impl Store {
         while let Some(result) = deleted.next().await {
             if_there(result)?;
         }
-        self.forget(owner);
         Ok(())
     }
 
@@ -516,10 +593,21 @@ impl Store {
 
     /// Deletes an object of a run and gives its room back; fine if it is gone already.
     async fn free(&self, task_uid: &str, run_id: &str, path: &Path, size: u64) -> Result<(), Error> {
-        if self.delete_if_there(path).await? {
-            self.give_back(task_uid, run_id, Held::object(size));
+        match self.delete_if_there(path).await {
+            Ok(true) => {
+                self.give_back(task_uid, run_id, Held::object(size));
+                Ok(())
+            }
+            // An answer was lost, now or before: whether its room is free shows at the next look.
+            Ok(false) => {
+                self.recount(task_uid, run_id);
+                Ok(())
+            }
+            Err(error) => {
+                self.recount(task_uid, run_id);
+                Err(error)
+            }
         }
-        Ok(())
     }
 
     /// Deletes an object; returns whether it existed.
@@ -532,7 +620,8 @@ impl Store {
 fn if_there<T>(answer: object_store::Result<T>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        // Where the bucket itself is missing nothing is known about the object.
+        Err(error @ object_store::Error::NotFound { .. }) if !error::lacks_bucket(&error) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

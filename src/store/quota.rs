@@ -81,15 +81,7 @@ impl FromStr for Quota {
                 Err(wrong())
             };
         }
-        let (number, unit) = UNITS
-            .iter()
-            .find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)))
-            .unwrap_or((text, 1));
-        let bytes = number
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(unit))
-            .ok_or_else(wrong)?;
+        let bytes = parse_amount(text).ok_or_else(wrong)?;
         if bytes < LEAST {
             return Err(format!("a quota of \"{text}\" holds no log; write 2Gi, not 2"));
         }
@@ -104,6 +96,15 @@ impl fmt::Display for Quota {
             Self::Percent(percent) => write!(f, "{percent}%"),
         }
     }
+}
+
+/// The bytes of an amount such as `2Gi`; `None`: it is none.
+pub fn parse_amount(text: &str) -> Option<u64> {
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)))
+        .unwrap_or((text, 1));
+    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// Bytes for people, such as `1.5 GiB`.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt;
-use object_store::{ObjectStoreExt, PutPayload, path::Path};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
 use parking_lot::Mutex;
 
 use crate::{
@@ -17,6 +18,8 @@ use crate::{
 
 /// The file that names the namespace of a Task.
 const LABEL: &str = "namespace";
+/// Owners whose objects are listed at the same time: a bucket answers after some ten milliseconds.
+const LISTS: usize = 16;
 /// Files that one write takes at most, with the folders of its run and Task.
 const LITTLE: u64 = TASK.files + RUN.files + 1;
 
@@ -25,6 +28,8 @@ pub(crate) struct Room {
     ledger: Arc<Mutex<Ledger>>,
     pub(crate) quota: Quota,
     pub(crate) volume: Option<Arc<dyn Volume>>,
+    /// Most bytes in a bucket, which has no size of its own.
+    pub(crate) size: Option<u64>,
 }
 
 impl Room {
@@ -33,11 +38,21 @@ impl Room {
             ledger: Arc::default(),
             quota: Quota::default(),
             volume,
+            size: None,
         }
     }
 
     /// `None`: not known, so nothing is refused for want of it.
     async fn space(&self) -> Option<Space> {
+        if let Some(total) = self.size {
+            let written = self.ledger.lock().written();
+            return Some(Space {
+                total,
+                free: total.saturating_sub(written.bytes),
+                files: 0,
+                files_free: 0,
+            });
+        }
         let volume = self.volume.clone()?;
         tokio::task::spawn_blocking(move || volume.space())
             .await
@@ -147,26 +162,31 @@ impl Store {
         Ok(taken)
     }
 
-    /// Counts the stored bytes of Tasks that this process has not counted yet, one after the
-    /// other, and forgets Tasks of which nothing is stored. Until then namespaces seem to hold less
-    /// than they do. A Task that cannot be counted is skipped; the last such error is returned.
+    /// Counts the stored bytes of Tasks that this process has not counted yet, a few at a time,
+    /// and forgets Tasks of which nothing is stored. Until then namespaces seem to hold less
+    /// than they do. A Task that cannot be counted is skipped; one such error is returned.
     pub async fn count(&self) -> Result<(), Error> {
         self.room.ledger.lock().tidy();
+        let mut owners = self.owners().await?;
+        owners.retain(|uid| !self.room.ledger.lock().knows(uid));
+        let counts = owners.into_iter().map(|uid| self.count_one(uid));
+        let mut counted = futures::stream::iter(counts).buffer_unordered(LISTS);
         let mut result = Ok(());
-        for uid in self.owners().await? {
-            if self.room.ledger.lock().knows(&uid) {
-                continue;
-            }
-            if let Err(error) = self.look_at(&uid).await {
-                result = Err(error);
-                continue;
-            }
-            // Deleted while we looked: the files that we saw are gone.
-            if matches!(self.age_of(&uid).await, Ok(None)) {
-                self.room.ledger.lock().remove(&uid);
+        while let Some(one) = counted.next().await {
+            if one.is_err() {
+                result = one;
             }
         }
         result
+    }
+
+    async fn count_one(&self, uid: String) -> Result<(), Error> {
+        self.look_at(&uid).await?;
+        // Deleted while we looked: the files that we saw are gone.
+        if matches!(self.age_of(&uid).await, Ok(None)) {
+            self.room.ledger.lock().remove(&uid);
+        }
+        Ok(())
     }
 
     /// Whether an older version stored data of a Task without its namespace.
@@ -183,6 +203,12 @@ impl Store {
     /// Gives back the room of a run's objects that were deleted.
     pub(crate) fn give_back(&self, task_uid: &str, run_id: &str, objects: Held) {
         self.room.ledger.lock().give_back((task_uid, run_id), objects);
+    }
+
+    /// A change of a run's objects failed half-way: they are looked at again before the next write.
+    pub(crate) fn recount(&self, task_uid: &str, run_id: &str) {
+        let nothing = Held::default();
+        self.room.ledger.lock().settle((task_uid, run_id), nothing, false);
     }
 
     /// Forgets a Task whose stored data is gone.
@@ -206,8 +232,8 @@ impl Store {
             }
         }
         if found.is_labelled() && self.room.ledger.lock().due(uid).label.is_none() {
-            let name = self.objects.get(&label).await?.bytes().await?;
-            if let Ok(namespace) = std::str::from_utf8(&name) {
+            let name = self.read_small(&label).await?;
+            if let Some(Ok(namespace)) = name.as_deref().map(std::str::from_utf8) {
                 self.charge(uid, namespace);
             }
         }
@@ -220,8 +246,8 @@ impl Store {
         let Some(namespace) = self.room.ledger.lock().due(task_uid).label else {
             return Ok(());
         };
-        let name = PutPayload::from(namespace.as_bytes().to_vec());
-        self.objects.put(&label_path(task_uid)?, name).await?;
+        let name = Bytes::copy_from_slice(namespace.as_bytes());
+        self.create(&label_path(task_uid)?, name).await?;
         self.room.ledger.lock().labelled(task_uid);
         Ok(())
     }

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStoreExt, path::Path};
 
-use crate::{Error, Piece, READ_PIECE, Store, StoredResult, if_there, ledger::Class, run_path};
+use crate::{Error, MOST_WHOLE, Piece, READ_PIECE, Store, StoredResult, if_there, ledger::Class, run_path};
 
 impl Store {
-    /// Stores a return value.
+    /// Stores a return value. One that is stored already stays.
     pub async fn put_result(&self, task_uid: &str, run_id: &str, json: Bytes) -> Result<(), Error> {
         let class = Class::of_value(json.len() as u64);
-        self.replace((task_uid, run_id), result_path(task_uid, run_id)?, json, class)
+        self.put_once((task_uid, run_id), result_path(task_uid, run_id)?, json, class)
             .await
     }
 
@@ -53,10 +53,17 @@ impl Store {
         Ok(self.layout(&value_folder(task_uid, run_id)?).await?.end())
     }
 
-    /// Seals a return value: all its pieces are stored.
+    /// Seals a return value: all its pieces are stored. That is looked at, past what is remembered: a process
+    /// that led before may have given the value up.
     pub async fn seal_result(&self, task_uid: &str, run_id: &str, size: u64) -> Result<(), Error> {
+        let folder = value_folder(task_uid, run_id)?;
+        let end = self.layout(&folder).await?.end();
+        if end != size {
+            self.remembered.forget(&folder);
+            return Err(Error::Gap { start: size, end });
+        }
         let text = Bytes::from(size.to_string());
-        self.replace((task_uid, run_id), size_path(task_uid, run_id)?, text, Class::End)
+        self.put_once((task_uid, run_id), size_path(task_uid, run_id)?, text, Class::End)
             .await
     }
 
@@ -65,6 +72,7 @@ impl Store {
         let folder = value_folder(task_uid, run_id)?;
         let of = (task_uid.to_owned(), run_id.to_owned());
         self.alone(run_id, |store| async move {
+            store.remembered.take(&folder);
             let listing = store.objects.list_with_delimiter(Some(&folder)).await?;
             for meta in listing.objects {
                 store.free(&of.0, &of.1, &meta.location, meta.size).await?;
@@ -140,13 +148,19 @@ impl Store {
         }
         let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let text = Bytes::from(seconds.to_string());
-        self.replace((task_uid, run_id), path, text, Class::End).await?;
+        self.put_once((task_uid, run_id), path, text, Class::End).await?;
         Ok(now)
     }
 
     /// The content of a small object, if there is one.
     pub(crate) async fn read_small(&self, path: &Path) -> Result<Option<Bytes>, Error> {
+        self.read_whole(path, MOST_WHOLE).await
+    }
+
+    /// The content of an object of at most that size, if there is one.
+    pub(crate) async fn read_whole(&self, path: &Path, most: u64) -> Result<Option<Bytes>, Error> {
         match if_there(self.objects.get(path).await)? {
+            Some(found) if found.meta.size > most => Err(Error::Strange(path.to_string())),
             Some(found) => Ok(Some(found.bytes().await?)),
             None => Ok(None),
         }

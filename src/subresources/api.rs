@@ -9,11 +9,11 @@ use axum::{
     http::{StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use futures::StreamExt;
 use jiff::Timestamp;
-use skyward_api::Task;
+use skyward_api::{Task, task::Kept};
 use tokio::sync::watch;
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     data::{Chunks, Data, DataError},
     discovery,
     frontproxy::{RequestHeader, Unauthenticated, User},
+    items::{self, Again, ItemsQuery},
     limits::{Limits, Of, Permit},
     log,
     options::{self, LogOptions},
@@ -93,6 +94,8 @@ pub fn router(parts: Parts) -> Router {
         .route(&resource("tasks", "result"), get(read_result))
         // The right to read results is the right to read these.
         .route(&resource("tasks", "result/values"), get(read_values))
+        .route(&resource("tasks", "result/items"), get(read_items))
+        .route(&resource("tasks", "retry"), post(retry))
         .route(&resource("tasks", "progress"), get(read_progress))
         .route(&resource("machines", "log"), get(read_machine_log))
         .route(
@@ -194,8 +197,18 @@ async fn admit(
     name: String,
     subresource: &'static str,
 ) -> Result<(Reading, Task, Permit), Failure> {
+    admit_to(shared, user, ("get", subresource), namespace, name).await
+}
+
+async fn admit_to(
+    shared: &Shared,
+    user: &User,
+    (verb, subresource): (&'static str, &'static str),
+    namespace: String,
+    name: String,
+) -> Result<(Reading, Task, Permit), Failure> {
     let access = Access {
-        verb: "get",
+        verb,
         namespace,
         resource: "tasks",
         name,
@@ -225,6 +238,22 @@ async fn admit(
     Ok((reading, task, permit))
 }
 
+/// Refuses what has expired, also before it is deleted: nobody is told anything else a moment later.
+fn still_kept(task: &Task, of: Kept, now: Timestamp) -> Result<(), Failure> {
+    let Some(at) = task.expiry(of).filter(|at| *at <= now) else {
+        return Ok(());
+    };
+    let name = task.metadata.name.as_deref().unwrap_or_default();
+    let (what, field) = match of {
+        Kept::Logs => ("logs", "logs"),
+        Kept::Results => ("return values", "results"),
+    };
+    Err(Failure::expired(format!(
+        "the {what} of Task {name:?} expired at {} (spec.retention.{field}); how its runs ended stands in its status",
+        at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    )))
+}
+
 pub(crate) fn is_name(text: &str) -> bool {
     (1..=253).contains(&text.len())
         && text
@@ -243,6 +272,7 @@ async fn read_log(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "log").await?;
+    still_kept(&task, Kept::Logs, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
     let chunks = log::open(reading, task, options, permit).await?;
@@ -256,6 +286,7 @@ async fn read_result(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
+    still_kept(&task, Kept::Results, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let rank = number(&query, "rank")?;
     let offset = number(&query, "offset")?;
@@ -270,6 +301,10 @@ async fn read_values(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
+    // They are results, and lie in the log.
+    for kept in [Kept::Results, Kept::Logs] {
+        still_kept(&task, kept, Timestamp::now())?;
+    }
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
     result::has_function(&reading.name, &task)?;
@@ -278,6 +313,36 @@ async fn read_values(
         result::records_in_part(chunks),
         "text/plain; charset=utf-8",
     ))
+}
+
+async fn read_items(
+    State(shared): State<Shared>,
+    axum::Extension(user): axum::Extension<Arc<User>>,
+    Path((namespace, name)): Route,
+    query: Result<Pairs, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Failure> {
+    let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
+    still_kept(&task, Kept::Results, Timestamp::now())?;
+    let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
+    let query = ItemsQuery::parse(&query).map_err(Failure::bad_request)?;
+    let chunks = items::open(&reading, &task, &query).await?;
+    Ok(answer(with_permit(chunks, permit), "application/jsonl"))
+}
+
+async fn retry(
+    State(shared): State<Shared>,
+    axum::Extension(user): axum::Extension<Arc<User>>,
+    Path((namespace, name)): Route,
+    query: Result<Pairs, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Failure> {
+    let right = ("create", "retry");
+    let (reading, task, _permit) = admit_to(&shared, &user, right, namespace, name).await?;
+    still_kept(&task, Kept::Results, Timestamp::now())?;
+    let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
+    let again = Again::parse(&query).map_err(Failure::bad_request)?;
+    let attempt = items::attempt(&query).map_err(Failure::bad_request)?;
+    let said = items::retry(&reading, &task, &again, attempt).await?;
+    Ok(([(header::CACHE_CONTROL, "no-store")], said).into_response())
 }
 
 async fn read_progress(

@@ -2,7 +2,7 @@
 //!
 //! Only the leader holds connections to machines and the result store. Its address stands
 //! in an annotation of the leader Lease; both ends show certificates that the controller
-//! has made. Paths, all GET (uploads of bundles are in `uploads.rs`):
+//! has made. Paths, all GET where nothing else is said (uploads of bundles are in `uploads.rs`):
 //!
 //! - `/v1/tasks/{namespace}/{uid}/runs`: [`Runs`] as JSON.
 //! - `/v1/tasks/{namespace}/{uid}/log?run=&offset=&follow=&gaps=`: the encoded log from an
@@ -11,6 +11,10 @@
 //!   word in `gaps` (see [`Mark`]); without that word the connection breaks there. 404: the run is
 //!   not known (yet).
 //! - `/v1/tasks/{namespace}/{uid}/result?run=&offset=`: a return value's JSON from an offset.
+//! - `/v1/tasks/{namespace}/{uid}/items?from=|since=&failed=`: a page of what became of the items of a map (see
+//!   [`crate::items`]).
+//! - POST `/v1/tasks/{namespace}/{uid}/retry?name=&attempt=&failed=|index=`: has items of an ended map run again; answers with a
+//!   line for the user.
 //! - `/v1/machines/{namespace}/{name}/log`: the output of a Machine's bootstrap, as text, while it
 //!   is prepared or if it is one of the last of its Pool that failed. 404: neither.
 //!
@@ -53,6 +57,8 @@ const LOOKUP: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(3);
 /// Longest wait for the head of an answer.
 const ANSWER: Duration = Duration::from_secs(15);
+/// The same where a log is read and written for it.
+const RETRY: Duration = Duration::from_secs(50);
 
 /// All runs of a Task that the leader knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +138,20 @@ pub trait Data: Send + Sync {
     async fn result(&self, namespace: &str, uid: &str, run: &str, offset: u64) -> Result<Chunks, DataError>;
     /// The output of a Machine's bootstrap.
     async fn machine_log(&self, namespace: &str, name: &str) -> Result<Chunks, DataError>;
+    /// A page of what became of the items of a map.
+    async fn items(&self, _namespace: &str, _uid: &str, _query: &str) -> Result<Chunks, DataError> {
+        Err(DataError::NotFound)
+    }
+    /// Has items of an ended map run again; the answer is for the user.
+    async fn retry(
+        &self,
+        _namespace: &str,
+        _name: &str,
+        _uid: &str,
+        _query: &str,
+    ) -> Result<String, DataError> {
+        Err(DataError::NotFound)
+    }
 }
 
 /// The leader, wherever it is.
@@ -287,6 +307,28 @@ impl Data for Leader {
 
     async fn machine_log(&self, namespace: &str, name: &str) -> Result<Chunks, DataError> {
         self.get(&format!("/v1/machines/{namespace}/{name}/log")).await
+    }
+
+    async fn items(&self, namespace: &str, uid: &str, query: &str) -> Result<Chunks, DataError> {
+        self.get(&format!("/v1/tasks/{namespace}/{uid}/items?{query}"))
+            .await
+    }
+
+    async fn retry(&self, namespace: &str, name: &str, uid: &str, query: &str) -> Result<String, DataError> {
+        let path = format!("/v1/tasks/{namespace}/{uid}/retry?name={name}&{query}");
+        let connection = self.connection().await?;
+        let sent = connection.send(Method::POST, &path, Body::empty(), RETRY).await;
+        // Whether it came to pass is not known; asking again is harmless.
+        let (answer, _open) = sent.map_err(|why| {
+            DataError::Unavailable(format!("the controller did not answer ({why}); try again"))
+        })?;
+        let is_done = answer.status() == StatusCode::OK;
+        let text = words(answer).await;
+        if is_done {
+            Ok(text)
+        } else {
+            Err(DataError::Unavailable(text))
+        }
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) fn resources() -> Value {
             resource("tasks/log", "TaskLog", &["get"]),
             resource("tasks/progress", "TaskProgress", &["get"]),
             resource("tasks/result", "TaskResult", &["get"]),
+            resource("tasks/retry", "TaskRetry", &["create"]),
         ],
     })
 }

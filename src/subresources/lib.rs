@@ -17,6 +17,7 @@ pub mod connections;
 pub mod data;
 mod discovery;
 pub mod frontproxy;
+pub mod items;
 mod limits;
 mod log;
 pub mod options;

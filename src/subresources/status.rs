@@ -64,6 +64,11 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message)
     }
 
+    /// What was asked for was kept for as long as its Task says.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "ResultsExpired", message)
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }

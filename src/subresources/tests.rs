@@ -46,6 +46,7 @@ mod crowds;
 mod machines;
 mod parts;
 mod progress;
+mod retention;
 mod uploads;
 mod values;
 
@@ -515,7 +516,8 @@ async fn discovery_names_every_resource() {
             "machines/log",
             "tasks/log",
             "tasks/progress",
-            "tasks/result"
+            "tasks/result",
+            "tasks/retry"
         ]
     );
     for path in [

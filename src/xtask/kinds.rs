@@ -146,12 +146,16 @@ fn halted(of: &Capabilities) -> String {
 }
 
 fn notice(of: &Capabilities) -> String {
-    let ahead = of.reclaim_ahead.as_secs() / 60;
+    let ahead = match of.reclaim_ahead.as_secs() {
+        seconds if seconds % 60 == 0 => format!("{} minutes", seconds / 60),
+        seconds => format!("{seconds} seconds"),
+    };
     match of.reclaim_notice {
         _ if !of.markets.contains(&Market::Spot) => "–".to_owned(),
         ReclaimNotice::None => "when it is gone".to_owned(),
-        ReclaimNotice::OnMachine(_) => format!("by the machine, {ahead} minutes before"),
-        ReclaimNotice::Reported => format!("by the API, {ahead} minutes before"),
+        ReclaimNotice::OnMachine(_) => format!("by the machine, {ahead} before"),
+        ReclaimNotice::Reported if of.reclaim_ahead.is_zero() => "by the API".to_owned(),
+        ReclaimNotice::Reported => format!("by the API, {ahead} before"),
     }
 }
 
@@ -251,7 +255,10 @@ mod tests {
     fn a_notice_says_how_long_before_and_every_spot_market_has_one() {
         for of in registry::kinds().filter_map(registry::capabilities) {
             let is_silent = matches!(of.reclaim_notice, ReclaimNotice::None);
-            assert_eq!(of.reclaim_ahead.is_zero(), is_silent, "{}", of.kind);
+            assert!(!is_silent || of.reclaim_ahead.is_zero(), "{}", of.kind);
+            // An API may tell of a reclaim without a promise how long before.
+            let is_promised = matches!(of.reclaim_notice, ReclaimNotice::OnMachine(_));
+            assert!(!is_promised || !of.reclaim_ahead.is_zero(), "{}", of.kind);
             assert_eq!(
                 notice(of) == "–",
                 !of.markets.contains(&Market::Spot),

@@ -47,6 +47,8 @@ fn compile(folder: &Path) -> anyhow::Result<String> {
         // Large payloads are passed on without a copy; maps print in one order.
         .bytes(".skyward.agent.v1.Chunk.data")
         .bytes(".skyward.agent.v1.PutBundleRequest.data")
+        .bytes(".skyward.agent.v1.ToWorkers.Chunk.items")
+        .bytes(".skyward.agent.v1.ItemEnded.value")
         .btree_map(".skyward.agent.v1.RunSpec.env")
         // Environments may hold secrets, and credentials are secrets: they never reach a log by `{:?}`.
         .skip_debug(["skyward.agent.v1.RunSpec", "skyward.agent.v1.GitCredential"])

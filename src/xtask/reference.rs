@@ -26,6 +26,9 @@ What a change of a field does, in the column *change*:
 What the conditions and their reasons mean stands in [conditions.md](conditions.md).
 ";
 
+/// Fields with the fields of another kind, which stand there: those of a Pool, and those of a Task.
+const ELSEWHERE: [&str; 2] = ["spec.poolTemplate.spec", "spec.taskTemplate.spec"];
+
 /// Writes (or compares) the reference.
 pub(crate) fn generate(output: &mut Output) -> Result<()> {
     let mut text = INTRODUCTION.to_owned();
@@ -187,6 +190,9 @@ fn collect(
             text: one_line(&text),
             path: path.clone(),
         });
+        if ELSEWHERE.contains(&path.as_str()) {
+            continue;
+        }
         let inner = Scope {
             kind: scope.kind,
             in_status: scope.in_status,
@@ -338,6 +344,29 @@ mod tests {
         };
         let text = "Name of the Provider. A change\nreplaces machines when idle.";
         assert_eq!(change(text, &scope), "replaces machines");
+    }
+
+    #[test]
+    fn the_fields_of_a_pool_stand_once_and_not_with_a_task_too() {
+        let schema = json!({ "properties": { "poolTemplate": { "type": "object", "properties": {
+            "metadata": { "type": "object", "properties": { "labels": { "type": "object" } } },
+            "spec": { "type": "object", "properties": { "cpu": { "type": "string" } } }
+        } } } });
+        let (mut rows, mut rules) = (Vec::new(), Vec::new());
+        let scope = Scope {
+            kind: "Task",
+            in_status: false,
+            inherited: None,
+        };
+        collect(schema.as_object().unwrap(), "spec", &scope, &mut rows, &mut rules);
+        let paths: Vec<&str> = rows.iter().map(|row| row.path.as_str()).collect();
+        let expected = [
+            "spec.poolTemplate",
+            "spec.poolTemplate.metadata",
+            "spec.poolTemplate.metadata.labels",
+            "spec.poolTemplate.spec",
+        ];
+        assert_eq!(paths, expected);
     }
 
     #[test]

@@ -36,8 +36,10 @@ const PLANNER: Rooms = &[
     ("base", &[]),
     ("accelerators", &[]),
     ("events", &[]),
+    ("map", &[]),
     ("money", &[]),
     ("records", &[]),
+    ("cron", &["base", "events"]),
     ("restore", &["base"]),
     ("accounts", &["base", "money", "records", "restore"]),
     (
@@ -49,7 +51,10 @@ const PLANNER: Rooms = &[
         "machine",
         &["base", "events", "money", "records", "accounts", "pool"],
     ),
-    ("task", &["base", "accelerators", "events", "pool"]),
+    (
+        "task",
+        &["base", "accelerators", "events", "map", "money", "pool"],
+    ),
 ];
 
 /// The rooms of the controller.
@@ -60,6 +65,7 @@ const CONTROLLER: Rooms = &[
     ("config", &[]),
     ("guard", &[]),
     ("keys", &[]),
+    ("maps", &[]),
     ("versions", &[]),
     ("caches", &["guard"]),
     ("newest", &[]),
@@ -159,13 +165,27 @@ const CONTROLLER: Rooms = &[
             "base",
             "deadline",
             "guard",
+            "maps",
             "references",
             "uploads",
             "metrics",
             "context",
         ],
     ),
-    ("logs", &["certificates", "hints", "uploads", "context"]),
+    (
+        "cron",
+        &[
+            "api",
+            "base",
+            "deadline",
+            "guard",
+            "newest",
+            "metrics",
+            "context",
+            "reconcile",
+        ],
+    ),
+    ("logs", &["certificates", "hints", "maps", "uploads", "context"]),
     // It starts and stops everything.
     ("runtime", EVERY),
 ];

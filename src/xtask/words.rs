@@ -26,7 +26,7 @@ const READ: [&str; 7] = [
     "hack",
     "tests/demo",
 ];
-const KINDS: [&str; 5] = ["provider", "offer", "pool", "machine", "task"];
+const KINDS: [&str; 6] = ["provider", "offer", "pool", "machine", "task", "crontask"];
 
 /// Each such sentence, with its place.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {

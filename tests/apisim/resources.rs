@@ -62,6 +62,7 @@ pub const RESOURCES: &[Resource] = &[
     ours("pools", "Pool", true, true, &[]),
     ours("machines", "Machine", true, true, &["spec.pool", "spec.provider"]),
     ours("tasks", "Task", true, true, &["spec.pool", "status.phase"]),
+    ours("crontasks", "CronTask", true, true, &[]),
     ours("providers", "Provider", false, true, &[]),
     ours("offers", "Offer", false, false, &["spec.provider"]),
     core("configmaps", "ConfigMap", true),

@@ -13,7 +13,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use skyward_agent::{
     daemon::{Home, connect},
     protocol::{
-        Command as Argv, Fact, Finished, ForgetRequest, RunSpec, StartRequest, WatchRequest,
+        Command as Argv, Fact, Finished, ForgetRequest, RunSpec, StartRequest, StopRequest, WatchRequest,
         agent_client::AgentClient, fact, run_spec::Work,
     },
 };
@@ -106,17 +106,41 @@ impl Daemon {
         Ok(self.finished(spec).await?.0)
     }
 
+    /// Starts a run.
+    pub(crate) async fn begin(&self, spec: RunSpec) -> anyhow::Result<()> {
+        let request = StartRequest {
+            epoch: 1,
+            spec: Some(spec),
+        };
+        self.agent.clone().start(request).await?;
+        Ok(())
+    }
+
+    /// Stops a run, and waits for its end.
+    pub(crate) async fn stop(&self, run_id: &str) -> anyhow::Result<()> {
+        let mut facts = self.facts.subscribe();
+        let request = StopRequest {
+            epoch: 1,
+            run_id: run_id.to_owned(),
+            grace_ms: 1000,
+            why: "Stopped".to_owned(),
+        };
+        self.agent.clone().stop(request).await?;
+        loop {
+            let fact = tokio::time::timeout(Duration::from_secs(20), facts.recv()).await??;
+            if fact.run_id == run_id && matches!(fact.fact, Some(fact::Fact::Finished(_))) {
+                return Ok(());
+            }
+        }
+    }
+
     /// Time from the call of Start until the run is reported as finished, and how it ended.
     pub(crate) async fn finished(&self, spec: RunSpec) -> anyhow::Result<(Duration, Finished)> {
         let mut facts = self.facts.subscribe();
         let mut agent = self.agent.clone();
         let run_id = spec.run_id.clone();
         let start = Instant::now();
-        let request = StartRequest {
-            epoch: 1,
-            spec: Some(spec),
-        };
-        agent.start(request).await?;
+        self.begin(spec).await?;
         let finished = loop {
             let fact = tokio::time::timeout(Duration::from_secs(20), facts.recv()).await??;
             if fact.run_id == run_id

@@ -13,6 +13,8 @@ mod bare;
 mod clouds;
 mod cold_start;
 mod cpu;
+mod items;
+mod maps;
 mod matching;
 mod measure;
 mod memory;
@@ -32,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let only: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| o == name);
     println!("# name value unit bar raw-limit");
-    if wanted("agent") || wanted("sessions") {
+    if ["agent", "items", "sessions"].into_iter().any(wanted) {
         // What `hack/build.sh` built, and what is uploaded to machines.
         let agent =
             std::env::var_os("SKYWARD_AGENT").context("SKYWARD_AGENT names no agent: run `make bench`")?;
@@ -41,12 +43,18 @@ async fn main() -> anyhow::Result<()> {
             agent::run(&agent).await.context("a run on its machine")?;
             warm::run(&agent).await.context("functions that are forked")?;
         }
+        if wanted("items") {
+            items::run(&agent).await.context("a machine far away")?;
+        }
         if wanted("sessions") {
             sessions::run(&agent).await.context("sessions")?;
         }
     }
     if wanted("matching") {
         matching::run().context("matching")?;
+    }
+    if wanted("market") {
+        matching::market().context("the market of fifteen accounts")?;
     }
     if CLUSTER.iter().any(|name| wanted(name)) {
         on_a_cluster(wanted).await?;
@@ -55,8 +63,8 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Benchmarks that need a cluster.
-const CLUSTER: [&str; 8] = [
-    "cold", "packages", "tasks", "attack", "results", "rest", "clouds", "memory",
+const CLUSTER: [&str; 9] = [
+    "cold", "packages", "tasks", "maps", "attack", "results", "rest", "clouds", "memory",
 ];
 
 async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
@@ -78,6 +86,9 @@ async fn on_a_cluster(wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         if wanted("tasks") {
             tasks::latency(&bench).await.context("latency of a Task")?;
             tasks::throughput(&bench).await.context("Tasks per second")?;
+        }
+        if wanted("maps") {
+            maps::run(&bench).await.context("maps")?;
         }
         if wanted("attack") {
             attack::run(&bench).await.context("an attack")?;

@@ -1,5 +1,5 @@
 //! Time of a choice among a hundred thousand offers: the same `choose` that a Pool's plan calls, in
-//! this process. No cluster, no I/O.
+//! this process, with one account and with fifteen, whose catalogues are weighed, too. No cluster, no I/O.
 
 use std::{
     collections::BTreeMap,
@@ -28,6 +28,10 @@ const LOOKS: usize = 101;
 /// Longest time of a choice, as a multiple of one pass that compares a price.
 const BAR: f64 = 2.5;
 const PROVIDER: &str = "market";
+/// Accounts at clouds: one of each kind of Provider.
+const ACCOUNTS: usize = 15;
+/// Offers of all accounts that are weighed: those of the bar for the controller's memory.
+const WEIGHED: usize = 10_000;
 
 /// Names of accelerators as clouds write them; every fifth offer has none.
 const ACCELERATORS: [(&str, f64); 12] = [
@@ -47,7 +51,7 @@ const ACCELERATORS: [(&str, f64); 12] = [
 
 /// Prints the time of one choice, for three Pools, and of one look-up of the prices.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let offers = offers(|next| if next(3) == 0 { "Unknown" } else { "Yes" })?;
+    let offers = offers(PROVIDER, OFFERS, usually)?;
     let begun = Instant::now();
     let index = Arc::new(OfferIndex::of(offers));
     let sorting = begun.elapsed();
@@ -63,7 +67,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
     // Nothing ends the search early: each offer fits, and none is certainly available, so that a
     // later one might be better.
-    let unsure = Arc::new(OfferIndex::of(self::offers(|_| "Unknown")?));
+    let unsure = Arc::new(OfferIndex::of(self::offers(PROVIDER, OFFERS, |_| "Unknown")?));
     let unsure: Offerings = [(PROVIDER.to_owned(), unsure)].into();
     let all = json!({"provider": PROVIDER, "selection": "Available", "allocation": "Cheapest"});
     one("matching_100000_offers", &unsure, all, true, raw)?;
@@ -90,10 +94,98 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints what the catalogues of fifteen accounts weigh, and the time of a choice among all of them.
+pub(crate) fn market() -> anyhow::Result<()> {
+    let before = anonymous()?;
+    let weighed = accounts(WEIGHED, usually)?;
+    let grown = anonymous()?.saturating_sub(before);
+    figure(
+        "memory_of_15_catalogues",
+        grown as f64 / f64::from(1 << 20),
+        "MiB",
+        "-",
+        &format!(
+            "{WEIGHED} Offers, as watches and Pools have them; the bar of the whole controller is 64 MiB"
+        ),
+    );
+    drop(weighed);
+
+    let offerings = accounts(OFFERS, |_| "Unknown")?;
+    let raw = middle(|| {
+        let entries = offerings.values().flat_map(|index| index.entries());
+        entries.filter_map(|entry| entry.price(Market::OnDemand)).min()
+    });
+    let candidates: Vec<Value> = offerings.keys().map(|name| json!({ "provider": name })).collect();
+    let pool = |more: Value| {
+        let mut pool = json!({ "candidates": candidates });
+        if let (Some(all), Value::Object(more)) = (pool.as_object_mut(), more) {
+            all.extend(more);
+        }
+        pool
+    };
+    let all = pool(json!({"selection": "Available", "allocation": "Cheapest"}));
+    one(
+        "matching_100000_offers_of_15_accounts",
+        &offerings,
+        all,
+        true,
+        raw,
+    )?;
+    let usual = pool(
+        json!({"accelerator": {"name": "rtx-4090", "count": 2}, "cpu": 8, "memory": "64G",
+        "region": "region-7", "maxHourlyCost": "20"}),
+    );
+    one(
+        "matching_100000_offers_of_15_accounts_by_accelerator",
+        &offerings,
+        usual,
+        true,
+        raw,
+    )?;
+    let none = pool(json!({"cpu": 4000, "allocation": "Cheapest"}));
+    one(
+        "matching_100000_offers_of_15_accounts_in_vain",
+        &offerings,
+        none,
+        false,
+        raw,
+    )
+}
+
+/// Fifteen accounts that have so many offers together.
+fn accounts(
+    offers: usize,
+    availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str,
+) -> anyhow::Result<Offerings> {
+    (0..ACCOUNTS)
+        .map(|number| {
+            let name = format!("account-{number:02}");
+            // The first ones have one more, where the number cannot be divided.
+            let count = offers / ACCOUNTS + usize::from(number < offers % ACCOUNTS);
+            let index = OfferIndex::of(self::offers(&name, count, availability)?);
+            Ok((name, Arc::new(index)))
+        })
+        .collect()
+}
+
+/// Memory of this process that is no page of a file.
+fn anonymous() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    Ok(kib.context("RssAnon is missing")?.parse::<u64>()? * 1024)
+}
+
+/// As most clouds say it.
+fn usually(next: &mut dyn FnMut(u64) -> u64) -> &'static str {
+    if next(3) == 0 { "Unknown" } else { "Yes" }
+}
+
 fn one(name: &str, offerings: &Offerings, pool: Value, fits: bool, raw: Duration) -> anyhow::Result<()> {
     let pool: PoolSpec = serde_json::from_value(pool)?;
     let candidates = candidates(&pool);
-    let providers = BTreeMap::from([(PROVIDER.to_owned(), Usable::Yes(None))]);
+    let usable = |name: &String| (name.clone(), Usable::Yes(None));
+    let providers: BTreeMap<String, Usable> = offerings.keys().map(usable).collect();
     let unavailable = refused(offerings);
     let request = Request {
         pool: "uid",
@@ -143,9 +235,16 @@ fn middle<T>(mut look: impl FnMut() -> T) -> Duration {
     percentile(&mut samples, 0.5)
 }
 
-/// As many offers, the same in each run except for their availability.
-fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyhow::Result<Vec<Arc<Offer>>> {
-    let mut state = 1_u64;
+/// So many offers of a Provider, the same in each run except for their availability.
+fn offers(
+    provider: &str,
+    count: usize,
+    availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str,
+) -> anyhow::Result<Vec<Arc<Offer>>> {
+    // Another number for each Provider.
+    let mut state = provider
+        .bytes()
+        .fold(1_u64, |state, byte| state * 31 + u64::from(byte) % 31);
     // A linear congruential generator: what it gives must only be spread.
     let mut next = |below: u64| {
         state = state
@@ -153,7 +252,7 @@ fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyho
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
-    (0..OFFERS)
+    (0..count)
         .map(|number| {
             let count = 1 << next(4);
             let cents = 10 + next(4_000) * count;
@@ -163,7 +262,7 @@ fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyho
             });
             let money = |cents: u64| format!("{}.{:02}", cents / 100, cents % 100);
             let spec = serde_json::from_value(json!({
-                "provider": PROVIDER,
+                "provider": provider,
                 "id": format!("offer-{number}"),
                 "instanceType": format!("type-{}", next(900)),
                 "region": format!("region-{}", next(30)),
@@ -177,7 +276,7 @@ fn offers(availability: fn(&mut dyn FnMut(u64) -> u64) -> &'static str) -> anyho
                 "connected": next(2) == 0,
             }))
             .context("a made-up offer")?;
-            Ok(Arc::new(Offer::new(&format!("{PROVIDER}-offer-{number}"), spec)))
+            Ok(Arc::new(Offer::new(&format!("{provider}-offer-{number}"), spec)))
         })
         .collect()
 }

@@ -146,6 +146,7 @@ fn spec(server: &SshServer, number: usize) -> SessionSpec {
         endpoint: Endpoint {
             dial: Dial::Address(server.address),
             user: server.user.clone(),
+            password: None,
         },
         private_key: server.private_key.clone(),
         host_key: HostKey::First,

@@ -29,7 +29,7 @@ const BROADCAST: f64 = 1.7;
 /// Most processor time of ours for a Task, in milliseconds.
 const OWN_CPU: f64 = 5.0;
 /// Whose processor time that is, by [`Spent`]'s kinds.
-const OWN: [&str; 4] = ["controller", "agent", "runs", "sshd"];
+pub(crate) const OWN: [&str; 4] = ["controller", "agent", "runs", "sshd"];
 
 /// A no-op command on a warm Pool, and then one on all of its machines: `create` returned → watch
 /// shows Complete. The bare chain takes turns with it.

@@ -14,7 +14,7 @@ end
 
 -- kind, object, status, what the message says
 local cases = {}
-for _, kind in ipairs({ "pool", "machine", "provider" }) do
+for _, kind in ipairs({ "pool", "machine", "crontask", "provider" }) do
   table.insert(cases, { kind, object(nil), "Progressing", "not looked at it yet" })
   table.insert(cases, { kind, object({}), "Progressing", "not looked at it yet" })
   table.insert(cases, { kind, object({ observedGeneration = 1, conditions = { now } }, 2), "Progressing", "last change" })
@@ -25,6 +25,7 @@ end
 for _, phase in ipairs({ "Off", "Suspended" }) do
   table.insert(cases, { "pool", object({ phase = phase, observedGeneration = 1, conditions = { not_yet } }), "Suspended", "on purpose" })
 end
+table.insert(cases, { "crontask", object({ reason = "Suspended", observedGeneration = 1, conditions = { now } }), "Suspended", "on purpose" })
 for _, case in ipairs({
   { "Scheduled", "Progressing" },
   { "Running", "Progressing" },

@@ -46,7 +46,7 @@ argocd() {
   local kind
   echo "# From the .lua files beside it by tests/chart/run.sh --write; do not edit."
   echo "data:"
-  for kind in Pool Machine Task Provider; do
+  for kind in Pool Machine Task CronTask Provider; do
     echo "  resource.customizations.health.skyward.dev_$kind: |"
     sed 's/^./    &/' "config/argocd/${kind,,}.lua"
   done
@@ -100,12 +100,22 @@ refuses "an exempt account of no kind" "/admissionPolicy/exempt/0" "${HOST[@]}" 
 refuses "a namespace that cannot be" "/namespaces/0" "${HOST[@]}" --set 'namespaces={Team A}'
 refuses "no place for the store" "set store.storageClass"
 refuses "two places for the store" "set only one of" "${HOST[@]}" --set store.existingClaim=mine
+BUCKET=(--set store.bucket.url=s3://logs/here)
+accepts "a bucket" "${BUCKET[@]}"
+accepts "a bucket of another server" "${BUCKET[@]}" --set store.bucket.endpoint=https://minio.example --set store.bucket.region=x \
+  --set store.bucket.credentialsSecret=keys --set store.size=1Ti
+accepts "a container of Azure" --set store.bucket.url=az://account/container
+refuses "a bucket beside a claim" "set only one of" "${BUCKET[@]}" --set store.existingClaim=mine
+refuses "a bucket without its kind" 'store.bucket.url is "logs"' --set store.bucket.url=logs
+refuses "a container without its account" 'store.bucket.url is "az://container"' --set store.bucket.url=az://container
+refuses "a server that is no URL" 'store.bucket.endpoint is "minio"' "${BUCKET[@]}" --set store.bucket.endpoint=minio
+refuses "settings of no bucket" "store.bucket has settings and no url" "${HOST[@]}" --set store.bucket.region=eu-central-1
 refuses "a relative hostPath" 'store.hostPath is "data"; it must be an absolute path' --set store.hostPath=data
 refuses "an amount that Kubernetes does not know" 'store.size is "10GB"' --set store.storageClass=a --set store.size=10GB
 accepts "a quota in bytes" "${HOST[@]}" --set store.quotaPerNamespace=2Gi --set store.holdFor=30m
 # `helm upgrade --reuse-values` renders this chart with the values of the one before, where what is
 # new since does not exist: it must mean the default.
-NEW=(namespaces admissionPolicy rbac.container rbac.catalogueReaders store.quotaPerNamespace store.holdFor networkPolicy.metricsFrom)
+NEW=(namespaces admissionPolicy rbac.container rbac.catalogueReaders store.quotaPerNamespace store.holdFor store.bucket networkPolicy.metricsFrom)
 nulls=()
 for key in "${NEW[@]}"; do nulls+=(--set "$key=null"); done
 for more in networkPolicy.enabled=false networkPolicy.enabled=true rbac.container=false; do
@@ -191,7 +201,7 @@ for name in skyward-records skyward-status; do
   has "$name" ValidatingAdmissionPolicy admissionPolicy.exempt
 done
 has skyward-records ValidatingAdmissionPolicy 'resources: [machines, offers]'
-has skyward-status ValidatingAdmissionPolicy 'resources: [providers/status, pools/status, machines/status, tasks/status]'
+has skyward-status ValidatingAdmissionPolicy 'resources: [providers/status, pools/status, machines/status, tasks/status, crontasks/status]'
 # A Provider with machines is deleted only with its annotation, which the message names.
 has skyward-providers ValidatingAdmissionPolicy 'operations: [DELETE]'
 has skyward-providers ValidatingAdmissionPolicy 'resources: [providers]'
@@ -200,6 +210,17 @@ has skyward-providers ValidatingAdmissionPolicy 'kubectl annotate providers.skyw
 has skyward-providers ValidatingAdmissionPolicy '["system:serviceaccount:skyward-system:skyward-controller"]'
 has skyward-providers ValidatingAdmissionPolicy generic-garbage-collector
 has skyward-providers ValidatingAdmissionPolicyBinding 'validationActions: [Deny]'
+# An author of Tasks gets a Pool made only with the right to make Pools, and nobody is exempt from that.
+has skyward-pool-templates ValidatingAdmissionPolicy 'operations: [CREATE]'
+has skyward-pool-templates ValidatingAdmissionPolicy 'resources: [tasks]'
+has skyward-pool-templates ValidatingAdmissionPolicy 'operations: [CREATE, UPDATE]'
+has skyward-pool-templates ValidatingAdmissionPolicy 'resources: [crontasks]'
+has skyward-pool-templates ValidatingAdmissionPolicy 'failurePolicy: Fail'
+has skyward-pool-templates ValidatingAdmissionPolicy 'authorizer.group("skyward.dev").resource("pools").namespace(request.namespace).check("create").allowed()'
+lacks skyward-pool-templates ValidatingAdmissionPolicy trusted
+has skyward-pool-templates ValidatingAdmissionPolicyBinding 'validationActions: [Deny]'
+has skyward-controller-workloads ClusterRole $'resources: [pools]\n  verbs: [create]'
+has skyward-controller ClusterRole $'resources: [pools]\n  verbs: [get, list, watch, patch, delete]'
 # Everybody who is logged in reads Providers and Offers, and writes neither.
 has skyward-catalogue ClusterRoleBinding '{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:authenticated"}'
 has skyward-catalogue ClusterRole 'verbs: [get, list, watch]'
@@ -226,7 +247,9 @@ has skyward-catalogue ClusterRoleBinding 'kind: Group, name: "data-science"}'
 has skyward-catalogue ClusterRoleBinding '{kind: ServiceAccount, name: "bot", namespace: "ci"}'
 lacks skyward-catalogue ClusterRoleBinding system:authenticated
 render "${HOST[@]}" --set 'namespaces={team-a,team-b}' --set rbac.container=false --set admissionPolicy.enabled=false >"$WORK/all.yaml"
-for name in skyward-records skyward-status skyward-providers; do absent "$name" ValidatingAdmissionPolicy; absent "$name" ValidatingAdmissionPolicyBinding; done
+for name in skyward-records skyward-status skyward-providers skyward-pool-templates; do absent "$name" ValidatingAdmissionPolicy; absent "$name" ValidatingAdmissionPolicyBinding; done
+# Without the policy that asks for the author's right, the operator has none either.
+lacks skyward-controller-workloads ClusterRole 'resources: [pools]'
 absent skyward-controller-workloads ClusterRoleBinding
 [ "$(grep -c '^  namespace: team-[ab]$' "$WORK/all.yaml")" = 2 ] || bad "each namespace that is served has its RoleBinding"
 has skyward-controller Deployment '--namespaces=team-a,team-b'
@@ -248,6 +271,22 @@ render "${HOST[@]}" --set store.hostPathPrepared=true >"$WORK/all.yaml"
 has skyward-controller Deployment 'runAsUser: 65532'
 lacks skyward-controller Deployment 'DAC_OVERRIDE'
 
+render "${BUCKET[@]}" --set store.bucket.credentialsSecret=keys --set store.bucket.region=eu-central-1 >"$WORK/all.yaml"
+has skyward-controller Deployment '"--store-bucket=s3://logs/here"'
+has skyward-controller Deployment '--store-size=10Gi'
+has skyward-controller Deployment '"--store-region=eu-central-1"'
+has skyward-controller Deployment 'secretName: keys'
+has skyward-controller Deployment 'runAsUser: 65532'
+has skyward-controller Deployment 'replicas: 1'
+for text in --store-dir claimName hostPath /var/lib/skyward/store AWS_; do lacks skyward-controller Deployment "$text"; done
+absent skyward-store PersistentVolumeClaim
+# With the identity of the Pod there are no keys, and what the clouds' webhooks look for is there.
+render "${BUCKET[@]}" --set 'serviceAccount.annotations.eks\.amazonaws\.com/role-arn=arn:aws:iam::1:role/skyward' \
+  --set-string 'controller.podLabels.azure\.workload\.identity/use=true' >"$WORK/all.yaml"
+has skyward-controller ServiceAccount 'eks.amazonaws.com/role-arn: arn:aws:iam::1:role/skyward'
+has skyward-controller Deployment 'azure.workload.identity/use: "true"'
+for text in --store-credentials-dir store-credentials --store-dir; do lacks skyward-controller Deployment "$text"; done
+
 # Every Service and container port that something asks for passes the network policies.
 render "${HOST[@]}" --set networkPolicy.enabled=true --set metrics.serviceMonitor.enabled=true --set metrics.serviceMonitor.labels.release=mine >"$WORK/all.yaml"
 has skyward-controller NetworkPolicy '- {port: metrics}'
@@ -267,7 +306,10 @@ has skyward-controller Service 'name: metrics'
 has skyward-view ClusterRole 'aggregate-to-view: "true"'
 has skyward-view ClusterRole 'resources: [tasks/log, tasks/progress, tasks/result, machines/log, bundles]'
 lacks skyward-view ClusterRole update
+has skyward-view ClusterRole 'tasks, tasks/status, crontasks, crontasks/status]'
+has skyward-edit ClusterRole 'resources: [pools, tasks, crontasks]'
 has skyward-edit ClusterRole 'resources: [bundles]'
+has skyward-edit ClusterRole 'resources: [tasks/retry]'
 has skyward-edit ClusterRole 'aggregate-to-edit: "true"'
 lacks skyward-edit ClusterRole /status
 lacks skyward-view ClusterRole secrets
@@ -294,7 +336,7 @@ cmp -s "$WORK/operator.yaml" config/default/operator.yaml ||
   bad "config/default/operator.yaml is what the chart says; run tests/chart/run.sh --write" \
     "$(diff "$WORK/operator.yaml" config/default/operator.yaml | head -n 5)"
 if answer=$(kubectl kustomize config/default 2>&1 >"$WORK/all.yaml"); then
-  [ "$(grep -c '^kind: CustomResourceDefinition$' "$WORK/all.yaml")" = 5 ] || bad "config/default has the five CRDs"
+  [ "$(grep -c '^kind: CustomResourceDefinition$' "$WORK/all.yaml")" = 6 ] || bad "config/default has the six CRDs"
   has skyward-controller Deployment 'claimName: skyward-store'
 else
   bad "kubectl kustomize config/default" "$answer"

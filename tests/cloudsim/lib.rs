@@ -9,12 +9,17 @@ pub mod aws;
 pub mod backend;
 pub mod core;
 pub mod digitalocean;
+pub mod gcp;
 pub mod hyperstack;
+pub mod jarvislabs;
 pub mod lambda;
+pub mod massedcompute;
+pub mod novita;
 #[cfg(test)]
 mod published;
 pub mod runpod;
 pub mod scaleway;
+pub mod tensordock;
 pub mod vastai;
 pub mod verda;
 pub mod vultr;
@@ -45,6 +50,11 @@ pub const CLOUDS: &[&str] = &[
     "digitalocean",
     "scaleway",
     "hyperstack",
+    "tensordock",
+    "jarvislabs",
+    "novita",
+    "massedcompute",
+    "gcp",
 ];
 
 /// A cloud by its name.
@@ -60,6 +70,11 @@ pub fn cloud(name: &str) -> Option<Box<dyn Cloud>> {
         "digitalocean" => Some(Box::new(Rest::new(digitalocean::DigitalOcean::default()))),
         "scaleway" => Some(Box::new(Rest::new(scaleway::Scaleway::default()))),
         "hyperstack" => Some(Box::new(Rest::new(hyperstack::Hyperstack::default()))),
+        "tensordock" => Some(Box::new(Rest::new(tensordock::TensorDock::default()))),
+        "jarvislabs" => Some(Box::new(Rest::new(jarvislabs::JarvisLabs::default()))),
+        "novita" => Some(Box::new(Rest::new(novita::Novita::default()))),
+        "massedcompute" => Some(Box::new(Rest::new(massedcompute::MassedCompute::default()))),
+        "gcp" => Some(Box::new(Rest::new(gcp::Gcp::default()))),
         _ => None,
     }
 }

@@ -17,7 +17,23 @@ const TOKEN: &str = "c0ffee4a11ce5eedc0ffee4a11ce5eedc0ffee4a11ce5eedc0ffee4a11c
 
 /// What was logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Everything that is logged on this thread goes here, for as long as the answer lives.
+    pub(crate) fn listen(&self) -> impl Sized + use<> {
+        let writer = self.clone();
+        let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        tracing_subscriber::registry()
+            .with(layer.with_filter(filter_fn(is_logged)))
+            .set_default()
+    }
+
+    /// All of it as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
+    }
+}
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -54,11 +70,7 @@ fn the_token_of_a_machine_reaches_its_cloud_and_no_line_of_the_log() {
     for_each(async |kind| {
         for market in markets(kind) {
             let log = Log::default();
-            let writer = log.clone();
-            let layer = fmt::layer().with_ansi(false).with_writer(move || writer.clone());
-            let logged = tracing_subscriber::registry()
-                .with(layer.with_filter(filter_fn(is_logged)))
-                .set_default();
+            let logged = log.listen();
             let bench = Bench::start(kind, None).await;
             if bench.provider.capabilities().host_keys != HostKeys::Proved {
                 return;
@@ -91,7 +103,7 @@ fn the_token_of_a_machine_reaches_its_cloud_and_no_line_of_the_log() {
                 "{kind}: {booted}"
             );
             let said = format!("{order:?} {running:?} {listed:?} {refused:?}");
-            let log = String::from_utf8_lossy(&log.0.lock()).into_owned();
+            let log = log.text();
             assert!(log.contains(" TRACE "), "{kind}: everything is logged");
             for form in forms() {
                 assert!(!said.contains(&form), "{kind}: {said}");

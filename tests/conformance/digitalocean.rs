@@ -2,16 +2,10 @@
 
 use serde_json::json;
 use skyward_cloudsim::{Fault, Rule};
-use skyward_conformance::{Bench, pool, scope};
+use skyward_conformance::{Bench, pool};
 use skyward_core::{ErrorKind, Market, order::PoolShape};
 
 use crate::in_virtual_time;
-
-/// What is left over of which kind.
-async fn left(bench: &Bench) -> Vec<&'static str> {
-    let left = bench.provider.leftovers(&scope()).await.unwrap();
-    left.iter().map(|left| left.kind).collect()
-}
 
 #[test]
 fn tags_are_no_leftovers_while_a_machine_carries_them_and_are_returned_with_their_pool() {
@@ -19,12 +13,12 @@ fn tags_are_no_leftovers_while_a_machine_carries_them_and_are_returned_with_thei
         let bench = Bench::start("digitalocean", None).await;
         let order = bench.order(Market::OnDemand, 0).await;
         let (running, _) = bench.bring_up(&order).await;
-        assert_eq!(left(&bench).await, ["SSH key", "firewall"]);
+        assert_eq!(bench.left().await, ["SSH key", "firewall"]);
         bench.end(&order, Some(&running.id)).await;
         // Of the machine, and of the firewall.
-        assert_eq!(left(&bench).await, ["SSH key", "firewall", "tag", "tag"]);
+        assert_eq!(bench.left().await, ["SSH key", "firewall", "tag", "tag"]);
         bench.bring_down(&order, Some(&running.id)).await;
-        assert_eq!(left(&bench).await, [""; 0]);
+        assert_eq!(bench.left().await, [""; 0]);
         bench.judge("tags");
     });
 }
@@ -73,7 +67,7 @@ fn machines_that_must_reach_each_other_have_a_firewall_of_their_own() {
             assert!(running.private_address.is_some(), "{running:?}");
             orders.push(order);
         }
-        assert_eq!(left(&bench).await, ["SSH key", "firewall", "firewall"]);
+        assert_eq!(bench.left().await, ["SSH key", "firewall", "firewall"]);
         for order in &orders {
             bench.end(order, None).await;
         }

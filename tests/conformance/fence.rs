@@ -11,17 +11,24 @@ use tokio::time::Instant;
 use crate::{for_each, markets};
 
 /// How long the Lease still lasts when a call begins.
-const LASTS: Duration = Duration::from_secs(15);
-/// Latency of a slow cloud: longer than the Lease lasts.
-const SLOW: Fault = Fault::Latency { millis: 16_000 };
+const LASTS: Duration = Duration::from_secs(9);
+/// Latency of a slow cloud: longer than the Lease lasts, and short enough that all calls before an order, of which RunPod's
+/// spot market needs three, fit into the time of one operation.
+const SLOW: Fault = Fault::Latency { millis: 10_000 };
 
 /// Calls that the cloud got since its log was cleared and that may have changed something.
-fn changes(bench: &Bench) -> BTreeSet<String> {
+pub(crate) fn changes(bench: &Bench) -> BTreeSet<String> {
     let known = bench.sim.known_calls();
     let reads = |name: &str| {
-        // EC2's calls are all POST, and known by their names.
-        let of_ec2 = name.starts_with("ec2.Describe") || name == "ssm.GetParameter";
-        of_ec2
+        // The calls of AWS are all POST, and known by their names; so is a search of Vast.ai, which its description lacks.
+        const READS: [&str; 4] = [
+            "ssm.GetParameter",
+            "pricing.GetProducts",
+            "sts.GetCallerIdentity",
+            "offers.search",
+        ];
+        name.starts_with("ec2.Describe")
+            || READS.contains(&name)
             || known
                 .iter()
                 .any(|call| call.name == name && call.effect == Effect::Read)

@@ -3,20 +3,14 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::json;
-use skyward_conformance::{Bench, order, passes, pool, scope};
-use skyward_core::{Deletion, Market, Offer, Usd, offer::Availability, order::PoolShape};
+use skyward_conformance::{Bench, order, passes, pool};
+use skyward_core::{Deletion, Market, Offer, Usd, offer::Availability};
 use tokio::time::sleep;
 
 use crate::{
     in_virtual_time,
     marks::{Mark, exchange},
 };
-
-/// What is left over of which kind.
-async fn left(bench: &Bench) -> Vec<&'static str> {
-    let left = bench.provider.leftovers(&scope()).await.unwrap();
-    left.iter().map(|left| left.kind).collect()
-}
 
 #[test]
 fn an_environment_and_its_key_are_made_once_and_returned_with_their_pool() {
@@ -25,11 +19,11 @@ fn an_environment_and_its_key_are_made_once_and_returned_with_their_pool() {
         let order = bench.order(Market::OnDemand, 0).await;
         let (running, refused) = bench.bring_up(&order).await;
         assert!(refused.is_empty(), "{refused:?}");
-        assert_eq!(left(&bench).await, ["SSH key", "environment"]);
+        assert_eq!(bench.left().await, ["SSH key", "environment"]);
         bench.end(&order, Some(&running.id)).await;
-        assert_eq!(left(&bench).await, ["SSH key", "environment"]);
+        assert_eq!(bench.left().await, ["SSH key", "environment"]);
         bench.bring_down(&order, Some(&running.id)).await;
-        assert_eq!(left(&bench).await, [""; 0]);
+        assert_eq!(bench.left().await, [""; 0]);
         bench.judge("an environment");
     });
 }
@@ -75,7 +69,7 @@ fn an_environment_that_people_use_is_told_when_it_stays() {
         sleep(Duration::from_mins(3)).await;
         let told = bench.provider.release(&pool()).await.unwrap_err();
         assert!(passes(&told) && told.message.contains("key pairs"), "{told}");
-        assert_eq!(left(&bench).await, ["environment"]);
+        assert_eq!(bench.left().await, ["environment"]);
     });
 }
 
@@ -99,7 +93,7 @@ fn a_pool_has_an_environment_and_a_key_in_each_region_that_it_orders_in() {
             assert!(refused.is_empty(), "{refused:?}");
             assert_eq!(running.rental.region.as_ref(), Some(&order.region));
         }
-        let left = left(&bench).await;
+        let left = bench.left().await;
         assert_eq!(left, ["SSH key", "SSH key", "environment", "environment"]);
         for order in &orders {
             bench.end(order, None).await;
@@ -113,19 +107,8 @@ fn a_pool_has_an_environment_and_a_key_in_each_region_that_it_orders_in() {
 fn machines_that_must_reach_each_other_have_addresses_in_one_network() {
     in_virtual_time(async || {
         let bench = Bench::start("hyperstack", None).await;
-        let mut orders = Vec::new();
-        for slot in 0..2 {
-            let mut order = bench.order(Market::OnDemand, slot).await;
-            order.pool = PoolShape {
-                machines: 2,
-                connected: true,
-            };
-            let (running, refused) = bench.bring_up(&order).await;
-            assert!(refused.is_empty(), "{refused:?}");
-            assert!(running.private_address.is_some(), "{running:?}");
-            orders.push(order);
-        }
-        assert_eq!(left(&bench).await, ["SSH key", "environment"]);
+        let orders = bench.connected_pair().await;
+        assert_eq!(bench.left().await, ["SSH key", "environment"]);
         for order in &orders {
             bench.end(order, None).await;
         }
@@ -150,7 +133,7 @@ fn an_environment_with_a_machine_of_somebody_else_stays_with_the_machine() {
                 "{refused}"
             );
         }
-        assert_eq!(left(&bench).await, ["environment"]);
+        assert_eq!(bench.left().await, ["environment"]);
         assert_eq!(bench.machines(), 1);
         exchange(&bench, "hyperstack", &running.id, &mut mark);
         bench.bring_down(&order, Some(&running.id)).await;

@@ -10,11 +10,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator};
+use skyward_cloudsim::{Account as Customer, Builder, Sim, Simulator, gcp};
 use skyward_core::{
     Account, Credentials, Deletion, Endpoints, ErrorKind, Fence, MachineRef, Mark, Market, Offer, Order,
-    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, Usd, boot::countdown,
-    error::ErrorClass, offer::Availability, order::PoolShape,
+    PoolScope, Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Secret, Usd,
+    boot::countdown,
+    error::ErrorClass,
+    machine::FailureKind,
+    offer::Availability,
+    order::{PoolShape, machine_name},
 };
 use skyward_providers::registry;
 use tokio::{
@@ -81,12 +85,38 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "droplets.create")]),
             delete: "droplets.delete",
         }),
+        "gcp" => {
+            let customer = gcp::account(ACCOUNT, &format!("id-{CANARY}@example.com"));
+            let file = gcp::key_file(&customer, "https://oauth2.example.com");
+            Some(Subject {
+                customer,
+                credentials: vec![("GOOGLE_APPLICATION_CREDENTIALS", file.to_string())],
+                settings: json!({}),
+                create: markets("instances.create", "instances.create"),
+                delete: "instances.delete",
+            })
+        }
         "hyperstack" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("HYPERSTACK_API_KEY", key)],
             settings: json!({}),
             create: markets("vms.create", "vms.create"),
             delete: "vms.delete",
+        }),
+        "jarvislabs" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("JL_API_KEY", key)],
+            // Else it is asked for by a call that the description leaves out.
+            settings: json!({ "currency": "USD" }),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.destroy",
+        }),
+        "novita" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("NOVITA_API_KEY", key)],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
+            delete: "instances.delete",
         }),
         "scaleway" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
@@ -96,11 +126,25 @@ pub fn subject(kind: &str) -> Option<Subject> {
             create: BTreeMap::from([(Market::OnDemand, "servers.create")]),
             delete: "servers.terminate",
         }),
+        "tensordock" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("TENSORDOCK_API_TOKEN", key)],
+            settings: json!({}),
+            create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
+            delete: "instances.delete",
+        }),
         "vultr" => Some(Subject {
             customer: Customer::with_key(ACCOUNT, &key),
             credentials: vec![("VULTR_API_KEY", key)],
             settings: json!({}),
             create: BTreeMap::from([(Market::OnDemand, "instances.create")]),
+            delete: "instances.delete",
+        }),
+        "massedcompute" => Some(Subject {
+            customer: Customer::with_key(ACCOUNT, &key),
+            credentials: vec![("MASSED_API_KEY", key)],
+            settings: json!({}),
+            create: markets("instances.create", "instances.create"),
             delete: "instances.delete",
         }),
         "runpod" => Some(Subject {
@@ -189,7 +233,9 @@ impl Bench {
         // Verda's description allows more than one form of some answers: our client takes each.
         drop(sim.control("answers", &serde_json::json!({ "mixed": true })));
         // Figures have machines alone, and so has the bill that they are compared with.
-        drop(sim.control("servers", &json!({ "alone": true })));
+        for control in ["instances", "servers"] {
+            drop(sim.control(control, &json!({ "alone": true })));
+        }
         let settings = settings.unwrap_or_else(|| subject.settings.clone());
         // A pause of the leader is one of the virtual time.
         let fence = Fence::with_clock(|| Instant::now().into_std());
@@ -243,6 +289,36 @@ impl Bench {
         }
     }
 
+    /// The kinds of what is left at the account, besides machines.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub async fn left(&self) -> Vec<&'static str> {
+        let left = self.provider.leftovers(&scope()).await;
+        let left = left.expect("what is left can be read");
+        left.iter().map(|left| left.kind).collect()
+    }
+
+    /// Brings up two machines of a Pool that must reach each other. Returns their orders.
+    ///
+    /// # Panics
+    /// When an order is refused, or a machine has no private address.
+    pub async fn connected_pair(&self) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for slot in 0..2 {
+            let mut order = self.order(Market::OnDemand, slot).await;
+            order.pool = PoolShape {
+                machines: 2,
+                connected: true,
+            };
+            let (running, refused) = self.bring_up(&order).await;
+            assert!(refused.is_empty(), "{refused:?}");
+            assert!(running.private_address.is_some(), "{running:?}");
+            orders.push(order);
+        }
+        orders
+    }
+
     /// How many machines there are, on the bill already or not.
     pub fn machines(&self) -> usize {
         self.sim
@@ -262,7 +338,7 @@ impl Bench {
                 match self.provider.create(order).await {
                     Ok(accepted) => id = Some(accepted.id),
                     Err(error) => {
-                        if error.kind == ErrorKind::Indeterminate {
+                        if error.kind.leaves_doubt() {
                             sleep(self.provider.capabilities().settle_time).await;
                         }
                         if let ErrorKind::RateLimited(Some(after)) = error.kind {
@@ -272,10 +348,16 @@ impl Bench {
                     }
                 }
             }
-            if let Some(id) = &id {
-                match self.provider.get(&machine(order, Some(id))).await {
+            if let Some(accepted) = id.clone() {
+                match self.provider.get(&machine(order, Some(&accepted))).await {
                     Ok(Some(found)) if found.phase == ProviderPhase::Running => return (found, refused),
-                    Ok(_) => {}
+                    Ok(found) => {
+                        if let Some(error) = found.and_then(|found| late_refusal(&found.phase)) {
+                            refused.push(error);
+                            refused.extend(self.end(order, Some(&accepted)).await);
+                            id = None;
+                        }
+                    }
                     Err(error) => refused.push(error),
                 }
             }
@@ -371,6 +453,21 @@ impl Bench {
     }
 }
 
+/// The refusal of an order that a cloud accepted before it knew that nothing is left. Its machine is given up.
+fn late_refusal(phase: &ProviderPhase) -> Option<ProviderError> {
+    match phase {
+        ProviderPhase::Failed(failure) if failure.kind == FailureKind::NoCapacity => {
+            let message = failure.message.clone();
+            Some(ProviderError::new(
+                ErrorKind::NoCapacity,
+                "make the machine",
+                message,
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// The client of an account at this address.
 ///
 /// # Panics
@@ -384,7 +481,11 @@ pub fn connect(
     connect_behind(&Fence::always_open(), kind, url, credentials, settings)
 }
 
-fn connect_behind(
+/// The same behind this fence.
+///
+/// # Panics
+/// When the kind is not registered.
+pub fn connect_behind(
     fence: &Fence,
     kind: &str,
     url: &str,
@@ -405,7 +506,7 @@ fn connect_behind(
     (cloud.connect)(Account {
         provider: kind.to_owned(),
         settings,
-        request_timeout: registry::REQUEST_TIMEOUT,
+        request_timeout: cloud.request_timeout,
         credentials: Credentials::new(secrets),
         endpoints: Endpoints::new(addresses),
         fence: fence.clone(),
@@ -435,15 +536,29 @@ pub fn price(offer: &Offer, market: Market) -> Option<Usd> {
 
 /// The mark of a machine.
 pub fn mark(slot: u32) -> Mark {
+    let pool_uid = "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22";
     Mark {
         cluster: CLUSTER.to_owned(),
         namespace: "research".to_owned(),
         pool: "train".to_owned(),
-        pool_uid: "5b9d2c54-2c3e-4c39-9d2b-5c1d9a7f0b22".to_owned(),
-        machine: format!("train-5b9d2c54-{slot}-1"),
+        pool_uid: pool_uid.to_owned(),
+        machine: machine_name("train", pool_uid, slot, 1),
         machine_uid: format!("c3a1f3a0-7b1d-4f38-8f6a-{slot:012}"),
         slot,
         attempt: 1,
+    }
+}
+
+/// A mark as the machines of a cloud show it: where a name is all that they have, it has no room for other names.
+pub fn shown(kind: &str, mark: &Mark) -> Mark {
+    if kind != "tensordock" {
+        return mark.clone();
+    }
+    Mark {
+        namespace: String::new(),
+        pool: String::new(),
+        machine: String::new(),
+        ..mark.clone()
     }
 }
 

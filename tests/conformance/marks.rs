@@ -4,17 +4,22 @@
 use std::{collections::BTreeMap, mem::swap};
 
 use serde_json::{Value, json};
-use skyward_conformance::{Bench, can_be_tried, machine, passes};
+use skyward_conformance::{Bench, can_be_tried, machine, passes, shown};
 use skyward_core::Market;
 
 use crate::in_virtual_time;
 
 /// The fields of a machine that may carry its mark.
+#[derive(Clone)]
 pub(crate) struct Mark {
     label: String,
     tags: BTreeMap<String, String>,
+    /// The machine's environment.
+    environment: BTreeMap<String, String>,
     /// Tags that are plain texts.
     texts: Value,
+    /// The start-up command.
+    command: Value,
 }
 
 impl Default for Mark {
@@ -22,8 +27,24 @@ impl Default for Mark {
         Self {
             label: String::new(),
             tags: BTreeMap::new(),
+            environment: BTreeMap::new(),
             texts: json!([]),
+            command: json!(""),
         }
+    }
+}
+
+impl Mark {
+    /// The same with the name of somebody else's machine.
+    pub(crate) fn renamed(mut self) -> Self {
+        "a person's".clone_into(&mut self.label);
+        self
+    }
+
+    /// The same without an environment.
+    pub(crate) fn without_environment(mut self) -> Self {
+        self.environment.clear();
+        self
     }
 }
 
@@ -32,7 +53,16 @@ pub(crate) fn exchange(bench: &Bench, kind: &str, id: &str, other: &mut Mark) {
     bench.sim.world(|world| {
         let machine = world.machines.get_mut(id).unwrap();
         match kind {
-            "vastai" => swap(&mut machine.mark.name, &mut other.label),
+            "jarvislabs" | "tensordock" | "vastai" => swap(&mut machine.mark.name, &mut other.label),
+            // Marks stand in two places.
+            "novita" => {
+                swap(&mut machine.mark.name, &mut other.label);
+                swap(&mut machine.mark.env, &mut other.environment);
+            }
+            "massedcompute" => {
+                swap(&mut machine.mark.name, &mut other.label);
+                swap(&mut machine.detail["command"], &mut other.command);
+            }
             "digitalocean" | "hyperstack" | "scaleway" | "vultr" => {
                 swap(&mut machine.detail["tags"], &mut other.texts);
             }
@@ -46,9 +76,14 @@ fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
     for kind in [
         "aws",
         "digitalocean",
+        "gcp",
         "hyperstack",
+        "jarvislabs",
         "lambda",
+        "massedcompute",
+        "novita",
         "scaleway",
+        "tensordock",
         "vastai",
         "vultr",
     ] {
@@ -75,7 +110,11 @@ fn p6_a_machine_that_lost_its_mark_is_neither_gone_nor_ended() {
             // With its mark it is found as before.
             exchange(&bench, kind, &running.id, &mut mark);
             let found = provider.get(&reference).await.unwrap();
-            assert_eq!(found.map(|found| found.mark), Some(order.mark.clone()), "{kind}");
+            assert_eq!(
+                found.map(|found| found.mark),
+                Some(shown(kind, &order.mark)),
+                "{kind}"
+            );
             bench.bring_down(&order, Some(&running.id)).await;
             bench.judge(kind);
         });

@@ -60,6 +60,12 @@ const WRONG_DESCRIPTIONS: &[(&str, &str, &str, &str)] = &[
 #[case("scaleway", "scaleway.derived.json", "", None)]
 #[case("digitalocean", "digitalocean.json", "", None)]
 #[case("hyperstack", "hyperstack.json", "/v1", None)]
+#[case("tensordock", "tensordock.derived.json", "/api/v2", None)]
+#[case("jarvislabs", "jarvislabs.derived.json", "", None)]
+#[case("novita", "novita.derived.json", "/gpu-instance/openapi/v1", None)]
+#[case("massedcompute", "massed_compute.derived.json", "/api/v1", None)]
+// The server that gives tokens is another one, with no description.
+#[case("gcp", "gcp-compute.json", "", Some("/token"))]
 #[case("vastai", "vastai.relaxed.yaml", "", None)]
 // GraphQL has no description: its one path goes past Prism.
 #[case("runpod", "runpod-rest-v2.json", "", Some("/graphql"))]

@@ -34,6 +34,10 @@ async fn bad_manifests_are_refused_with_what_to_write_instead() -> Result<()> {
     space.finish().await
 }
 
+/// The Pool in a Task.
+const TEMPLATE: &str =
+    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/poolTemplate/properties/spec";
+
 /// The messages of all rules of one schema and those below it.
 fn messages(schema: &Value, found: &mut BTreeSet<String>) {
     match schema {
@@ -57,10 +61,12 @@ fn every_rule_has_a_mistake_that_shall_reach_it() -> Result<()> {
     for kind in ["Provider", "Pool", "Task"] {
         let file = format!("crds/{}s.yaml", kind.to_lowercase());
         let mut found = BTreeSet::new();
-        messages(
-            &serde_yaml::from_str(&std::fs::read_to_string(path(&file))?)?,
-            &mut found,
-        );
+        let mut definition: Value = serde_yaml::from_str(&std::fs::read_to_string(path(&file))?)?;
+        // The rules of a Pool are tried as those of a Pool.
+        if let Some(template) = definition.pointer_mut(TEMPLATE) {
+            *template = Value::Null;
+        }
+        messages(&definition, &mut found);
         assert!(found.len() > 5, "{file}: {found:?}");
         // Changes are made in changes.rs, and what is too large in limits.rs.
         found.retain(|message| {

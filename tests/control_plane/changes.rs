@@ -48,8 +48,35 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
     tasks
         .create(&create, &object("Task", "command", command)?)
         .await?;
+    let own = "{suspend: true, command: [a], poolTemplate: {spec: {provider: x, candidates: [{settings: {a: [1]}}]}}}";
+    tasks.create(&create, &object("Task", "own", own)?).await?;
+    let map = "{pool: p, suspend: true, command: [a], forEach: {items: [1, {a: null}], parallelism: 3}}";
+    tasks.create(&create, &object("Task", "map", map)?).await?;
 
     let refused = [
+        (
+            "own",
+            json!({ "poolTemplate": { "spec": { "nodes": { "desired": 2 } } } }),
+            "poolTemplate",
+        ),
+        (
+            "own",
+            json!({ "poolTemplate": { "spec": { "candidates": [{ "settings": { "a": [2] } }] } } }),
+            "poolTemplate",
+        ),
+        (
+            "own",
+            json!({ "poolTemplate": null, "pool": "p" }),
+            "poolTemplate",
+        ),
+        ("map", json!({ "forEach": { "items": [1, { "a": 2 }] } }), "items"),
+        (
+            "map",
+            json!({ "forEach": { "maxFailedItems": 3 } }),
+            "maxFailedItems",
+        ),
+        ("map", json!({ "forEach": null }), "forEach"),
+        ("function", json!({ "forEach": { "count": 3 } }), "forEach"),
         ("function", json!({ "pool": "q" }), "pool"),
         ("function", json!({ "function": { "source": "b" } }), "function"),
         (
@@ -97,6 +124,8 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
             "processesPerMachine",
         ),
         ("command", json!({ "timeout": "1h" }), "timeout"),
+        ("command", json!({ "activeDeadline": "1h" }), "activeDeadline"),
+        ("command", json!({ "queueTimeout": "1h" }), "queueTimeout"),
         (
             "command",
             json!({ "terminationGracePeriod": "1s" }),
@@ -120,6 +149,11 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
             "envFrom",
         ),
         ("command", json!({ "workingDir": "/data" }), "workingDir"),
+        (
+            "command",
+            json!({ "dependsOn": [{ "task": "other" }] }),
+            "dependsOn",
+        ),
     ];
     for (name, change, field) in refused {
         let message = refusal(&cluster, "Task", &space.name, name, change.clone())
@@ -128,10 +162,14 @@ async fn a_task_changes_only_where_that_means_something() -> Result<()> {
         let expected = format!("{field} cannot be changed; create another Task");
         assert!(message.contains(&expected), "{change}: {message}");
     }
+    let fewer = json!({ "forEach": { "parallelism": 2 } });
+    assert_eq!(refusal(&cluster, "Task", &space.name, "map", fewer).await?, None);
     for change in [
         json!({ "suspend": false }),
         json!({ "priority": 7 }),
         json!({ "ttlSecondsAfterFinished": 60 }),
+        json!({ "retention": { "logs": "1h" } }),
+        json!({ "retention": null }),
         json!({ "command": ["a"] }),
     ] {
         assert_eq!(

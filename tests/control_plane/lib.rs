@@ -39,7 +39,7 @@ async fn install(cluster: &Cluster) -> Result<()> {
     let crds = path("crds");
     // Replaced and not applied: definitions of another checkout must not stay in force.
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
-    for kind in ["providers", "offers", "pools", "machines", "tasks"] {
+    for kind in ["providers", "offers", "pools", "machines", "tasks", "crontasks"] {
         let yaml = std::fs::read_to_string(path(&format!("crds/{kind}.yaml")))?;
         let wanted: CustomResourceDefinition = serde_yaml::from_str(&yaml)?;
         let name = format!("{kind}.skyward.dev");
@@ -67,7 +67,7 @@ async fn install(cluster: &Cluster) -> Result<()> {
         .context("waiting for the CRDs")?;
     // Established comes before the API server serves the new schema.
     cluster
-        .kubectl(&["get", "providers,offers,pools,machines,tasks", "-A"])
+        .kubectl(&["get", "providers,offers,pools,machines,tasks,crontasks", "-A"])
         .await?
         .ok()
         .map(drop)

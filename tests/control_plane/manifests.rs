@@ -51,6 +51,11 @@ const POOLS_AND_RECORDS: &[(&str, &str, &str)] = &[
     ("Pool", "{provider: ''}", "spec.provider"),
     (
         "Pool",
+        "{provider: x, maxLifetime: 1s}",
+        "maxLifetime must be at least 1m",
+    ),
+    (
+        "Pool",
         "{provider: x, nodes: {desired: 10000}}",
         "a Pool has at most 500 machines; use several Pools",
     ),
@@ -68,6 +73,32 @@ const POOLS_AND_RECORDS: &[(&str, &str, &str)] = &[
         "Pool",
         "{provider: x, nodes: {min: 2}}",
         "nodes.min must not be above nodes.desired",
+    ),
+    (
+        "Pool",
+        "{provider: x, nodes: {desired: 2, max: 1}}",
+        "nodes.max must not be below nodes.desired; raise it",
+    ),
+    ("Pool", "{provider: x, nodes: {max: 501}}", "spec.nodes.max"),
+    (
+        "Pool",
+        "{provider: x, autoscale: {scaleDownAfter: 1m}}",
+        "autoscale needs nodes.max",
+    ),
+    (
+        "Pool",
+        "{provider: x, idleTimeout: 5s}",
+        "idleTimeout must be at least 10s",
+    ),
+    (
+        "Pool",
+        "{provider: x, idleTimeout: never}",
+        "write Never, or a duration such as 300s, 10m or 1h30m",
+    ),
+    (
+        "Pool",
+        "{provider: x, maxLifetime: 5s}",
+        "maxLifetime must be at least 1m",
     ),
     (
         "Pool",
@@ -298,6 +329,21 @@ const POOLS_AND_RECORDS: &[(&str, &str, &str)] = &[
         "Pool",
         "{provider: x, worker: {user: a.name.that.is.longer.than.linux.allows}}",
         "worker.user must be the name of a Linux user",
+    ),
+    (
+        "Pool",
+        "{provider: x, worker: {executor: Thread, reuseProcesses: false}}",
+        "threads share one process: leave worker.reuseProcesses out, or set worker.executor: Process",
+    ),
+    (
+        "Pool",
+        "{provider: x, worker: {executor: thread}}",
+        "spec.worker.executor",
+    ),
+    (
+        "Pool",
+        "{provider: x, worker: {buffer: 65}}",
+        "spec.worker.buffer",
     ),
     (
         "Pool",

@@ -1,5 +1,6 @@
-//! Records and statuses are written by the operator alone: tests of what the chart's admission
-//! policies refuse, and that they hinder neither deletions nor repairs by hand.
+//! Records and statuses are written by the operator alone, and Pools are made for Tasks of authors alone who may make
+//! Pools: tests of what the chart's admission policies refuse, and that they hinder neither deletions nor repairs by
+//! hand.
 
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ async fn policies(space: &Space) -> Result<Vec<Value>> {
         objects.push(object);
     }
     ensure!(
-        objects.len() == 6,
-        "three policies and their bindings: {objects:#?}"
+        objects.len() == 8,
+        "four policies and their bindings: {objects:#?}"
     );
     Ok(objects)
 }
@@ -157,6 +158,101 @@ async fn a_provider_with_machines_is_deleted_only_when_that_is_meant() -> Result
     withdrawn(&cluster, &all).await?;
     story?;
     space.finish().await
+}
+
+#[tokio::test]
+async fn a_pool_is_made_only_for_a_task_whose_author_may_make_pools() -> Result<()> {
+    let cluster = cluster().await?;
+    let space = cluster.namespace("authors").await?;
+    let all = in_force(&space).await?;
+    let story = authors(&space).await;
+    withdrawn(&cluster, &all).await?;
+    story?;
+    space.finish().await
+}
+
+/// A user of this namespace alone who may create these kinds there.
+async fn may_create(space: &Space, who: &str, kinds: &[&str]) -> Result<()> {
+    let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "name": who, "namespace": space.name },
+        "rules": [{ "apiGroups": ["skyward.dev"], "resources": kinds, "verbs": ["create", "get", "patch"] }] });
+    let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": { "name": who, "namespace": space.name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": who },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": who }] });
+    let both = json!({ "apiVersion": "v1", "kind": "List", "items": [role, binding] }).to_string();
+    space.cluster.apply(&both).await?.ok().map(drop)
+}
+
+async fn authors(space: &Space) -> Result<()> {
+    may_create(space, "author", &["tasks", "crontasks"]).await?;
+    may_create(space, "engineer", &["tasks", "crontasks", "pools"]).await?;
+    let task = |name: &str, spec: Value| json!({ "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": name }, "spec": spec });
+    let own = |name: &str| {
+        let template = json!({ "spec": { "provider": "nowhere" } });
+        task(
+            name,
+            json!({ "suspend": true, "command": ["a"], "poolTemplate": template }),
+        )
+    };
+    // A policy is in force a moment after it is stored.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let try_only = ["create", "--dry-run=server", "-f", "-"];
+    while kubectl(space, "author", &try_only, Some(&own("own"))).await?.code == Some(0) {
+        ensure!(
+            Instant::now() < deadline,
+            "a Task with a poolTemplate is not refused"
+        );
+        sleep(Duration::from_millis(200)).await;
+    }
+    let message = create(space, "author", &own("own")).await?.refused()?;
+    let who = format!("\"author\" may create no Pools in namespace \"{}\"", space.name);
+    for words in [
+        who.as_str(),
+        "Name a Pool of the namespace in spec.pool",
+        "pools.skyward.dev",
+    ] {
+        ensure!(message.contains(words), "{words}: {message}");
+    }
+    let shared = task(
+        "shared",
+        json!({ "pool": "p", "suspend": true, "command": ["a"] }),
+    );
+    create(space, "author", &shared).await?.ok()?;
+    // A template is not brought in later, either.
+    let change = json!({ "spec": { "pool": null, "poolTemplate": { "spec": { "provider": "nowhere" } } } });
+    let message = patch(space, "author", "task.skyward.dev/shared", "", change)
+        .await?
+        .refused()?;
+    ensure!(message.contains("cannot be changed"), "{message}");
+    create(space, "engineer", &own("own")).await?.ok()?;
+    // The other fields of such a Task belong to everybody who may change Tasks.
+    let urgent = json!({ "spec": { "priority": 5 } });
+    patch(space, "author", "task.skyward.dev/own", "", urgent)
+        .await?
+        .ok()?;
+    // A CronTask makes Tasks in the operator's name, which may make Pools.
+    let nightly = |template: Value| {
+        let task = json!({ "spec": template });
+        let spec = json!({ "schedule": "0 3 * * *", "suspend": true, "taskTemplate": task });
+        json!({ "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask", "metadata": { "name": "nightly" }, "spec": spec })
+    };
+    let own = json!({ "command": ["a"], "poolTemplate": { "spec": { "provider": "nowhere" } } });
+    let message = create(space, "author", &nightly(own.clone())).await?.refused()?;
+    ensure!(message.contains(&who), "{message}");
+    let shared = json!({ "command": ["a"], "pool": "p" });
+    create(space, "author", &nightly(shared)).await?.ok()?;
+    let later = json!({ "spec": { "taskTemplate": { "spec": { "pool": null, "poolTemplate": own["poolTemplate"] } } } });
+    let name = "crontask.skyward.dev/nightly";
+    let message = patch(space, "author", name, "", later.clone()).await?.refused()?;
+    ensure!(message.contains(&who), "{message}");
+    patch(space, "engineer", name, "", later).await?.ok()?;
+    // Then its schedule is a matter of Pools as well, and its metadata is not.
+    let often = json!({ "spec": { "schedule": "* * * * *" } });
+    let message = patch(space, "author", name, "", often).await?.refused()?;
+    ensure!(message.contains(&who), "{message}");
+    let label = json!({ "metadata": { "labels": { "team": "a" } } });
+    patch(space, "author", name, "", label).await?.ok().map(drop)
 }
 
 async fn protected(space: &Space) -> Result<()> {

@@ -145,6 +145,7 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
                 "NAME",
                 "PROVIDER",
                 "ACCELERATOR",
+                "MACHINES",
                 "READY",
                 "PHASE",
                 "REASON",
@@ -157,6 +158,12 @@ async fn columns_show_what_a_person_wants() -> Result<()> {
             "tasks",
             &[
                 "NAME", "POOL", "MODE", "DONE", "PROGRESS", "STATUS", "REASON", "DURATION", "AGE",
+            ],
+        ),
+        (
+            "crontasks",
+            &[
+                "NAME", "SCHEDULE", "ZONE", "SUSPEND", "ACTIVE", "REASON", "LAST", "AGE",
             ],
         ),
         (

@@ -44,6 +44,7 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     ("Pool", "{provider: x, logs: {limit: 2Gi}}"),
     ("Pool", "{provider: x, logs: {limit: 100M}}"),
     ("Pool", "{provider: x, logs: {}}"),
+    ("Pool", "{provider: x, maxLifetime: 24h}"),
     // Whole numbers are exact.
     (
         "Pool",
@@ -57,6 +58,25 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     ("Task", "{pool: p, command: [a], script: null}"),
     (
         "Task",
+        "{pool: p, command: [a], timeout: 30m, activeDeadline: 6h, queueTimeout: 1h, retries: {onInterruption: 3, onFailure: 2, \
+         backoff: {initial: 10s, max: 5m}, rules: [{exitCodes: [64, 255], action: Fail}, \
+         {reasons: [OutOfMemory, ResultNotJSON], action: Ignore}, \
+         {exceptions: [requests.exceptions.ConnectionError, 'main.<locals>.Größe'], action: Retry}]}}",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {backoff: {initial: 1h}}}",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: All, retries: {onFailure: 1, scope: Rank}}",
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {onFailure: 1000, scope: Rank, rules: [{exitCodes: [1], action: Ignore}]}}",
+    ),
+    (
+        "Task",
         "{pool: p, script: {source: 'echo', interpreter: python}, placement: Head}",
     ),
     ("Task", "{pool: p, command: [a], placement: 3}"),
@@ -65,6 +85,24 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     (
         "Task",
         "{pool: p, command: [a], placement: All, timeout: 1h, terminationGracePeriod: 0s, priority: -5}",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retention: {logs: 168h, results: 720h}}",
+    ),
+    (
+        "CronTask",
+        "{schedule: '*/5 8-18 * * MON-FRI', timeZone: America/New_York, concurrencyPolicy: Replace, suspend: true, \
+         startingDeadlineSeconds: 600, successfulTasksHistoryLimit: 0, failedTasksHistoryLimit: 100, \
+         taskTemplate: {metadata: {labels: {a: b}}, spec: {pool: p, command: [a]}}}",
+    ),
+    (
+        "CronTask",
+        "{schedule: '@daily', taskTemplate: {spec: {pool: p, command: [a]}}}",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], dependsOn: [{task: prepare}, {task: clean.v2, status: Finished}]}",
     ),
     (
         "Task",
@@ -82,6 +120,12 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     (
         "Task",
         "{pool: p, command: [a], placement: All, processesPerMachine: 64}",
+    ),
+    ("Task", "{poolTemplate: {spec: {provider: x}}, command: [a]}"),
+    (
+        "Task",
+        "{poolTemplate: {metadata: {labels: {team: vision, a.example/b: ''}, annotations: {note: 'a b'}}, spec: {nodes: {min: 1}, \
+         maxLifetime: 72h, candidates: [{provider: x, settings: {any: [1, {a: null}]}}]}}, command: [a], placement: All}",
     ),
     ("Provider", "{container: {}, allowedNamespaces: {}}"),
     (
@@ -105,6 +149,10 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
     (
         "Provider",
         "{verda: {disk: 1Ti}, requestTimeout: 5m, allowedNamespaces: {}}",
+    ),
+    (
+        "Provider",
+        "{massedcompute: {imageId: 84}, overridable: [imageId], allowedNamespaces: {}}",
     ),
     ("Provider", "{vastai: {disk: 32G}, allowedNamespaces: {}}"),
     ("Machine", MACHINE),

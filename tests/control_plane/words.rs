@@ -14,6 +14,10 @@ async fn explain_is_worth_reading() -> Result<()> {
         ("pools.status.phase", "`Degraded`"),
         ("tasks.spec.placement", "`Head` (the machine of rank 0)"),
         ("tasks.spec.suspend", "a new attempt starts"),
+        (
+            "tasks.spec.poolTemplate",
+            "A Pool that is made for this Task alone",
+        ),
         ("tasks.status.conditions", "Why, and what to do, for people"),
         ("machines.spec.market", "May be reclaimed by the cloud"),
         ("offers.spec", "USD per hour"),

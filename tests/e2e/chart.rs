@@ -3,15 +3,18 @@
 //! without Helm, from `config/default`. It takes the operator away, so it is a test
 //! program of its own.
 
-use std::{fs, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::json;
-use skyward_api::{Provider, TaskPhase};
-use skyward_testkit::{Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, Output, PROVIDER, Result, Space};
-use tokio::sync::Mutex;
+use skyward_api::{Provider, Task, TaskPhase};
+use skyward_testkit::{
+    Bucket, Cluster, NODE_IMAGE, OPERATOR_NAMESPACE, Output, PATIENCE, PROVIDER, Result, Space,
+    kill_controller, wait_controller_replaced,
+};
+use tokio::{sync::Mutex, time::Instant};
 
 /// The operator is one: each story has it to itself.
 static TURN: Mutex<()> = Mutex::const_new(());
@@ -129,6 +132,10 @@ async fn roles(space: &Space) -> Result {
         ("eddie", "delete", "machines.skyward.dev", "", true),
         ("eddie", "create", "machines.skyward.dev", "", false),
         ("eddie", "patch", "tasks.skyward.dev", "status", false),
+        ("vera", "list", "crontasks.skyward.dev", "", true),
+        ("vera", "create", "crontasks.skyward.dev", "", false),
+        ("eddie", "create", "crontasks.skyward.dev", "", true),
+        ("eddie", "patch", "crontasks.skyward.dev", "status", false),
         ("eddie", "update", "bundles.subresources.skyward.dev", "", true),
         ("vera", "get", "bundles.subresources.skyward.dev", "", true),
         ("vera", "update", "bundles.subresources.skyward.dev", "", false),
@@ -160,6 +167,78 @@ async fn roles(space: &Space) -> Result {
         }
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_with_a_bucket_keeps_logs_and_results_there_and_finds_them_after_a_crash() -> Result {
+    let _turn = TURN.lock().await;
+    let cluster = Cluster::connect().await?;
+    skyward_testkit::install(&cluster).await?;
+    let Some(bucket) = Bucket::start(&cluster).await?.map(Arc::new) else {
+        return Ok(());
+    };
+    // A task of its own, so that a failed assertion leaves no operator with a bucket that is gone.
+    let story = {
+        let (cluster, bucket) = (cluster.clone(), bucket.clone());
+        tokio::spawn(async move { in_a_bucket(&cluster, &bucket).await }).await
+    };
+    skyward_testkit::install_with(&cluster, &[]).await?;
+    drop(bucket);
+    story?
+}
+
+async fn in_a_bucket(cluster: &Cluster, bucket: &Bucket) -> Result {
+    let values = bucket.operator_values(cluster).await?;
+    skyward_testkit::install_with(cluster, &values).await?;
+    let space = cluster.namespace("bucket").await?;
+    space.pool("p", 1, json!({})).await?;
+    let source = "def main():\n    print('hello from here')\n    return 'y' * 10_000\n";
+    let function = json!({"source": source});
+    space.task("kept", "p", json!({"function": function})).await?;
+    let kept = space.task_ended("kept").await?;
+    let done = kept.status.clone().unwrap_or_default();
+    ensure!(done.phase == Some(TaskPhase::Succeeded), "{done:#?}");
+    let uid = kept.metadata.uid.unwrap_or_default();
+    let objects = bucket.objects(&uid);
+    ensure!(
+        objects.iter().any(|key| key.starts_with("team/skyward/")),
+        "they lie below the prefix: {objects:?}"
+    );
+
+    let old = kill_controller(&cluster.client).await?;
+    wait_controller_replaced(&cluster.client, old).await?;
+    let folder = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks",
+        space.name
+    );
+    for (what, word) in [("log", "hello from here"), ("result", "yyyyyyyyyy")] {
+        let path = format!("{folder}/kept/{what}");
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+        // The new process leads after a moment.
+        let read = loop {
+            let read = cluster.kubectl(&["get", "--raw", &path]).await?.ok();
+            if read.is_ok() || Instant::now() >= deadline {
+                break read?;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        ensure!(read.contains(word), "{what}: {read}");
+    }
+
+    let brief = json!({"function": function, "ttlSecondsAfterFinished": 2});
+    space.task("brief", "p", brief).await?;
+    let brief = space.task_ended("brief").await?.metadata.uid.unwrap_or_default();
+    space.wait_gone::<Task>("brief", PATIENCE).await?;
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    while !bucket.objects(&brief).is_empty() {
+        ensure!(
+            Instant::now() < deadline,
+            "they stayed: {:?}",
+            bucket.objects(&brief)
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    space.finish().await
 }
 
 /// Type of the field `shmSize` in the CRD of Pools, empty when there is no such field.

@@ -12,7 +12,9 @@ use tokio::sync::RwLock;
 use crate::story;
 
 /// The controller is one for all stories: stories that kill it take turns. A story that holds the
-/// read lock needs something that a killed controller cannot promise, such as an Event.
+/// read lock needs something that a killed controller cannot promise, such as an Event. Stories ask
+/// for the lock as late as they can and hold it no longer than they must: their turns, one after the other, are the longest way
+/// through this program.
 pub(crate) static KILLING: RwLock<()> = RwLock::const_new(());
 
 async fn pod(space: &Space, machine: &Machine) -> Result<Pod> {
@@ -23,9 +25,9 @@ async fn pod(space: &Space, machine: &Machine) -> Result<Pod> {
 #[tokio::test]
 async fn the_controller_killed_twenty_times_during_a_hundred_tasks_loses_and_repeats_nothing() -> Result {
     let space = story("kill-20").await?;
-    let _turn = KILLING.write().await;
     space.pool("p", 2, json!({"worker": {"concurrency": 4}})).await?;
     space.pool_ready("p").await?;
+    let turn = KILLING.write().await;
     // Each run leaves a mark on its machine, so that a second run of it would be seen.
     let source = "
 import os, time
@@ -76,6 +78,7 @@ def main(i):
             "t{i} ran again although no machine was lost: {done:#?}"
         );
     }
+    drop(turn);
     let mut marks: BTreeMap<String, usize> = BTreeMap::new();
     for machine in space.ready_machines("p").await? {
         let list = space
@@ -153,11 +156,11 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
 #[tokio::test]
 async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller_are_killed() -> Result {
     let space = story("kill-yields").await?;
-    let _turn = KILLING.write().await;
     space.pool("p", 1, json!({})).await?;
     space.pool_ready("p").await?;
     let machine = space.ready_machines("p").await?.remove(0);
     let uid = pod(&space, &machine).await?.uid().unwrap_or_default();
+    let turn = KILLING.write().await;
     let source = "import time\ndef main():\n    for step in range(600):\n        yield step\n        time.sleep(0.05)\n";
     space
         .task("steps", "p", json!({"function": {"source": source}}))
@@ -182,6 +185,7 @@ async fn a_reader_of_values_gets_each_once_although_the_agent_and_the_controller
     let (followed, killed) = tokio::join!(follow, kills);
     killed?;
     let followed = followed?.ok()?;
+    drop(turn);
     let expected: Vec<String> = (0..600).map(|step| step.to_string()).collect();
     assert_eq!(followed.lines().collect::<Vec<_>>(), expected);
     let done = space.task_ended("steps").await?.status.unwrap_or_default();
@@ -246,10 +250,10 @@ async fn a_lost_pod_is_replaced_and_its_run_starts_again() -> Result {
 #[tokio::test]
 async fn an_evicted_pod_and_one_whose_first_process_dies_are_replaced() -> Result {
     let space = story("evict").await?;
-    // Events go with the controller that would have written them.
-    let _turn = KILLING.read().await;
     space.pool("p", 2, json!({})).await?;
     space.pool_ready("p").await?;
+    // Events go with the controller that would have written them.
+    let turn = KILLING.read().await;
     for name in ["a", "b"] {
         let source = "test $SKYWARD_ATTEMPT = 2 || sleep 690; echo survived";
         space
@@ -300,16 +304,17 @@ async fn an_evicted_pod_and_one_whose_first_process_dies_are_replaced() -> Resul
     space
         .told(&["MachineLost", "MachineReplaced", "TaskRetried"])
         .await?;
+    drop(turn);
     space.finish().await
 }
 
 #[tokio::test]
 async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
     let space = story("task-by-hand").await?;
-    // A restarted controller has only the status.
-    let _turn = KILLING.read().await;
     space.pool("p", 1, json!({"worker": {"concurrency": 2}})).await?;
     space.pool_ready("p").await?;
+    // A restarted controller has only the status.
+    let turn = KILLING.read().await;
     let wait = json!({"script": {"source": "while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 3"}});
     space.task("honest", "p", wait.clone()).await?;
     space.task("declared", "p", wait).await?;
@@ -361,6 +366,7 @@ async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
     space.task("next", "p", json!({"command": ["true"]})).await?;
     let done = space.task_ended("next").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    drop(turn);
     space.finish().await
 }
 

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use skyward_api::{Machine, Pool, TaskPhase};
 use skyward_testkit::{Result, Space, package_index};
 
-use crate::{packages::certificates, story};
+use crate::{
+    packages::{certificates, image_with},
+    story,
+};
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/packages");
 /// Longest wait for a change of the machines of a small Pool.
@@ -251,28 +254,9 @@ async fn the_sample_adds_a_package_to_the_machines_that_there_are() -> Result {
         return space.finish().await;
     };
     certificates(&space, &index).await?;
-    let environment = index.environment.iter();
-    let env: Vec<_> = environment
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect();
     // The sample says nothing of how this cluster reaches an index.
-    let patch = json!({"spec": {"image": {"env": env, "caBundleRef": {"name": "proxy"}}}}).to_string();
-    let apply = async |name: &str| -> Result {
-        let file = format!("{SAMPLE}/{name}");
-        let args = [
-            "patch",
-            "--local",
-            "-f",
-            &file,
-            "--type=merge",
-            "-p",
-            &patch,
-            "-o",
-            "json",
-        ];
-        let pool = space.cluster.kubectl(&args).await?.ok()?;
-        space.apply(&pool).await?.ok().map(drop)
-    };
+    let patch = json!({"spec": {"image": image_with(&index)}});
+    let apply = async |name: &str| space.apply_patched(&format!("{SAMPLE}/{name}"), &patch).await;
     apply("pool.yaml").await?;
     let before = hash(&space.pool_ready("packages").await?);
     let machines = names(&space, "packages").await?;

@@ -1,10 +1,13 @@
-//! A namespace that fills its part of the result store.
+//! A namespace that fills its part of the result store, with logs, values and what items of a map returned.
 
 use serde_json::json;
 use skyward_api::{Task, TaskPhase};
 use skyward_testkit::{Result, Space};
 
 use crate::{TURN, story};
+
+/// Items whose values take about 3 MB of the 4 MiB that the namespace has.
+const MAPPED: u32 = 3000;
 
 /// The log of a Task, as `kubectl` alone gets it.
 async fn log_of(space: &Space, task: &str) -> Result<String> {
@@ -74,6 +77,26 @@ async fn a_namespace_that_prints_too_much_fills_its_own_part_of_the_store_and_no
     loud.kubectl(&["delete", "task", "prints"]).await?.ok()?;
     let done = loud.task_ended("waits").await?.status.unwrap_or_default();
     assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+
+    // A map has no room for all its values beside that one: it waits, and goes on once it is gone.
+    let source = "def main(item):\n    return 'x' * 1000 + str(item)\n";
+    let map = json!({"forEach": {"count": MAPPED}, "function": {"source": source}});
+    loud.task("map", "p", map).await?;
+    let message = loud
+        .condition::<Task>("map", "Running", "StoreQuotaExceeded")
+        .await?;
+    assert!(message.contains("Nothing is lost"), "{message}");
+    let held = loud.api::<Task>().get("map").await?.status.unwrap_or_default();
+    assert_eq!(held.phase, Some(TaskPhase::Running), "{held:#?}");
+    loud.kubectl(&["delete", "task", "waits"]).await?.ok()?;
+    let done = loud.task_ended("map").await?.status.unwrap_or_default();
+    assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{done:#?}");
+    let outcomes = loud.cluster.items(&loud.name, "map").await?;
+    let values = outcomes.iter().filter_map(|item| {
+        assert_eq!(item.attempt, 1, "{item:?}");
+        item.value.as_str()?.trim_start_matches('x').parse::<u32>().ok()
+    });
+    assert!(values.eq(0..MAPPED), "each item has its value, and ran once");
 
     drop(turn);
     tokio::try_join!(quiet.finish(), loud.finish())?;

@@ -1,6 +1,10 @@
 //! Leadership, and its effects on users: the operator is killed and its certificates
 //! vanish while a user follows a log; it runs outside of the cluster; there are two of
 //! it. This disturbs other stories, so it is a test program of its own.
+//!
+//! - [`two_leaders`]: a map that runs meanwhile.
+
+mod two_leaders;
 
 use std::{
     collections::HashSet,
@@ -407,6 +411,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     lease_of_an_editor(&space).await?;
     let mut first = Controller::start(cluster, folder, "outside-1", OPERATOR_NAMESPACE).await?;
     leads(cluster, "outside-1").await?;
+    let mut map = two_leaders::Map::prepare(cluster).await?;
 
     // Pods are reached through the API server, and the logs API reaches the controller here.
     space.pool("p", 1, json!({})).await?;
@@ -435,6 +440,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
         .task("through", "p", json!({"script": {"source": source}}))
         .await?;
     space.task_phase("through", TaskPhase::Running).await?;
+    map.begin().await?;
     first.signal("-STOP")?;
     leads(cluster, "outside-2").await?;
     let machine = space.ready_machines("p").await?.remove(0).name_any();
@@ -456,6 +462,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
         (Some(TaskPhase::Succeeded), 1),
         "{done:#?}\n{said}"
     );
+    map.taken_over().await?;
     // The new leader has still to write what it found.
     let mut last = String::new();
     let before = until("nothing changes any more", PATIENCE, async || {
@@ -465,7 +472,9 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
         Ok(still.then_some(now))
     })
     .await?;
+    map.open().await?;
     first.signal("-CONT")?;
+    map.ensure_runs()?;
     assert_eq!(first.ended(60).await?, Some(1), "{}", first.said());
     let said = first.said();
     assert!(said.contains("stood still"), "{said}");
@@ -475,7 +484,7 @@ async fn outside(cluster: &Cluster, folder: &Path) -> Result {
     assert_eq!(holder(cluster).await?, "outside-2");
     assert_eq!(space.count::<Machine>().await?, 1);
 
-    space.finish().await?;
+    tokio::try_join!(map.finish(), space.finish()).with_context(|| second.said())?;
     second.signal("-TERM")?;
     assert_eq!(second.ended(60).await?, Some(0), "{}", second.said());
     assert_eq!(holder(cluster).await?, "", "the Lease is released");

@@ -3,34 +3,41 @@
 //!
 //! - [`samples`]: every file of `config/samples/` does what its comment says.
 //! - [`tasks`]: commands, scripts, functions, placement, queue, cancel, suspend.
+//! - [`maps`]: Tasks with `forEach`, and what kills leave of them.
 //! - [`nasty`]: Tasks that misbehave on purpose.
-//! - [`pools`]: life of Pools and bad Pools.
+//! - [`pools`]: life of Pools and bad Pools; [`pool_template`]: Pools that are made for one Task.
 //! - [`logs`]: logs, results, and the users who may read them.
 //! - [`progress`]: how far a Task says that it is.
 //! - [`warm`]: functions that are forked from a Python that is there already, and values that are no JSON.
 //! - [`results`]: large return values, and how long they are kept.
+//! - [`retries`]: runs that fail and start again by their cause; deadlines.
 //! - [`packages`]: what a Pool's image puts on its machines; [`environments`]: how a changed image changes them.
 //! - [`secrets`]: Secrets that are missing or go; [`canary`]: where their values are not.
 //! - [`source`]: code of several files; [`uploads`]: of several folders; [`git`]: from repositories.
 //! - [`storage`]: the client of the package for object stores.
 //! - [`strangers`]: what a client that reaches the operator's Pods is shown.
 //! - [`sweep`]: orphans are found and deleted.
+//! - [`elastic`]: a Pool that grows with its Tasks, shrinks and sleeps.
 //! - [`view`]: columns, autoscalers, long names; what a Task sees of itself.
 //! - [`crash`]: processes that are killed must not lose, double or leak anything.
 //!
 //! Stories that cannot run beside others are in `chart.rs`, `leadership.rs` and
-//! `operator.rs`.
+//! `operator.rs`. Stories that mostly wait and kill no controller can be in `clouds/beside`, which unit tests run beside.
 
 mod canary;
 mod crash;
+mod elastic;
 mod environments;
 mod git;
 mod logs;
+mod maps;
 mod nasty;
 mod packages;
+mod pool_template;
 mod pools;
 mod progress;
 mod results;
+mod retries;
 mod samples;
 mod secrets;
 mod source;

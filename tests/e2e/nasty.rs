@@ -135,7 +135,7 @@ async fn a_task_that_fills_its_disk_is_told_so() -> Result {
 }
 
 /// A Pool of one machine with the agent's home on a small disk.
-async fn pool_with_a_small_disk(space: &Space) -> Result {
+pub(crate) async fn pool_with_a_small_disk(space: &Space) -> Result {
     let provider = space
         .provider("p", json!({"container": {"privileged": true}}))
         .await?;
@@ -182,9 +182,9 @@ async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
 
 #[tokio::test]
 async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() -> Result {
-    let _turn = crate::crash::KILLING.write().await;
     let space = story("full-kill").await?;
     pool_with_a_small_disk(&space).await?;
+    let turn = crate::crash::KILLING.write().await;
     let script = "head -c 300000000 /dev/zero > fill; sleep 20; exit 3";
     space
         .task("filler", "p", json!({"script": {"source": script}}))
@@ -199,6 +199,7 @@ async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() ->
         (Some(TaskPhase::Failed), 0),
         "{done:#?}"
     );
+    drop(turn);
     next_one_works(&space, "after", &done).await?;
     space.finish().await
 }

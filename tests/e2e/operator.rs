@@ -4,7 +4,7 @@
 //! theirs stand together.
 //!
 //! - [`epochs`]: an agent that refuses the leader's epoch.
-//! - [`full_store`]: a namespace that fills its part of the result store.
+//! - [`full_store`]: a namespace that fills its part of the result store, a map among what waits.
 
 mod epochs;
 mod full_store;

@@ -3,24 +3,10 @@
 
 use serde_json::json;
 use skyward_api::{Pool, TaskPhase};
-use skyward_testkit::{PackageIndex, Result, Space, package_index};
+use skyward_testkit::{Result, package_index};
+pub(crate) use skyward_testkit::{certificates, image_with};
 
 use crate::story;
-
-/// The certificates that Pods must trust to reach the index, as the Pool names them.
-pub(crate) async fn certificates(space: &Space, index: &PackageIndex) -> Result {
-    // Too large for what `kubectl apply` remembers in an annotation.
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "proxy"},
-        "data": {"ca.crt": index.ca_bundle}});
-    let args = ["-n", space.name.as_str(), "create", "-f", "-"];
-    let limit = std::time::Duration::from_secs(60);
-    space
-        .cluster
-        .run("kubectl", &args, Some(&object.to_string()), limit)
-        .await?
-        .ok()
-        .map(drop)
-}
 
 #[tokio::test]
 async fn packages_variables_and_certificates_of_the_image_are_on_the_machine() -> Result {
@@ -102,12 +88,8 @@ async fn a_pickled_function_runs_where_its_packages_are_and_is_unpickled_by_its_
         return space.finish().await;
     };
     certificates(&space, &index).await?;
-    let env: Vec<_> = index
-        .environment
-        .iter()
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect();
-    let image = json!({"pip": ["cloudpickle", "lz4"], "env": env, "caBundleRef": {"name": "proxy"}});
+    let mut image = image_with(&index);
+    image["pip"] = json!(["cloudpickle", "lz4"]);
     space.pool("p", 1, json!({"image": image})).await?;
     let python = "import platform\ndef main(): return platform.python_version()";
     space

@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use kube::ResourceExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase};
 use skyward_testkit::{PATIENCE, Result, Space};
@@ -78,7 +82,7 @@ async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
     space.pool_ready("p").await?;
     // A controller killed between the end of the Task and the end of its files leaves the files to
     // a later sweep.
-    let _turn = crate::crash::KILLING.read().await;
+    let turn = crate::crash::KILLING.read().await;
     let source = "def main():\n    print('x' * 1000)\n    return 'y' * 10_000\n";
     space
         .task(
@@ -92,6 +96,55 @@ async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
     assert!(folder.exists(), "log and result are kept until then");
     space.wait_gone::<Task>("brief", PATIENCE).await?;
     assert!(gone(&folder).await, "{} stayed", folder.display());
+    drop(turn);
+    space.finish().await
+}
+
+/// As if the end of the Task had been recorded so many minutes ago.
+async fn ended_before(space: &Space, name: &str, minutes: i64) -> Result {
+    let tasks = space.api::<Task>();
+    let at = Time(jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes));
+    let mut conditions = tasks.get(name).await?.status.unwrap_or_default().conditions;
+    for condition in &mut conditions {
+        condition.last_transition_time = at.clone();
+    }
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    tasks.patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn logs_and_results_expire_each_in_its_time_and_readers_are_told_so() -> Result {
+    let space = story("retention").await?;
+    space.pool("p", 1, json!({})).await?;
+    let source = "def main():\n    print('hello')\n    return 'y' * 10_000\n";
+    let spec = json!({"retention": {"logs": "1h", "results": "2h"}, "function": {"source": source}});
+    space.task("kept", "p", spec).await?;
+    let kept = space.task_ended("kept").await?;
+    assert!(stored(&kept)?.exists());
+    let log = ["skyward", "logs", "kept", "-n", &space.name];
+    assert!(space.cluster.kubectl(&log).await?.ok()?.contains("hello"));
+
+    ended_before(&space, "kept", 90).await?;
+    let refused = space.cluster.kubectl(&log).await?.refused()?;
+    assert!(refused.contains("spec.retention.logs"), "{refused}");
+    assert!(
+        value_of(&space, "kept").await?.contains("yyyyyyyyyy"),
+        "its result has half an hour"
+    );
+
+    ended_before(&space, "kept", 150).await?;
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/kept/result",
+        space.name
+    );
+    let refused = space.kubectl(&["get", "--raw", &path]).await?.refused()?;
+    assert!(
+        refused.contains("ResultsExpired") && refused.contains("spec.retention.results"),
+        "{refused}"
+    );
+    let table = space.plugin(&["results", "kept"]).await?;
+    assert!(table.contains("Succeeded"), "how it ended stays: {table}");
     space.finish().await
 }
 
@@ -116,13 +169,6 @@ async fn an_ended_task_whose_ttl_is_taken_back_stays() -> Result {
     assert_eq!(there.uid(), kept.uid());
     assert!(stored(&kept)?.exists(), "its log is kept");
     space.finish().await
-}
-
-/// The plugin's words.
-async fn plugin(space: &Space, arguments: &[&str]) -> Result<String> {
-    let mut all = vec!["skyward", "-n", space.name.as_str()];
-    all.extend_from_slice(arguments);
-    space.cluster.kubectl(&all).await?.ok()
 }
 
 /// The values of `results -o jsonl`, in order, by their numbers.
@@ -157,7 +203,8 @@ def main(n):
     let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     loop {
         // Until the Task has started this is an error.
-        let now = plugin(&space, &["results", "steps", "-o", "jsonl"])
+        let now = space
+            .plugin(&["results", "steps", "-o", "jsonl"])
             .await
             .unwrap_or_default();
         if values_of_lines(&now)?.len() == 3 {
@@ -170,7 +217,7 @@ def main(n):
     ensure!(running.phase == Some(TaskPhase::Running), "{running:#?}");
     let go = json!({"command": ["touch", "/tmp/go"]});
     let (followed, went) = tokio::join!(
-        plugin(&space, &["results", "-f", "steps"]),
+        space.plugin(&["results", "-f", "steps"]),
         space.task("go", "p", go)
     );
     went?;
@@ -191,14 +238,14 @@ def main(n):
         returned["skyward.dev/values"]["count"] == 4 && returned["skyward.dev/returned"] == "done",
         "{returned}"
     );
-    let stored = plugin(&space, &["results", "steps", "-o", "jsonl"]).await?;
+    let stored = space.plugin(&["results", "steps", "-o", "jsonl"]).await?;
     ensure!(values_of_lines(&stored)? == values, "{stored}");
-    let raw = plugin(&space, &["results", "-f", "steps", "-o", "raw"]).await?;
+    let raw = space.plugin(&["results", "-f", "steps", "-o", "raw"]).await?;
     ensure!(
         raw.lines().next() == Some("0") && raw.lines().last() == Some("\"last\""),
         "{raw}"
     );
-    let log = plugin(&space, &["logs", "steps"]).await?;
+    let log = space.plugin(&["logs", "steps"]).await?;
     ensure!(log == "begins\n", "{log}");
     space.finish().await
 }

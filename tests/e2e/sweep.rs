@@ -106,7 +106,7 @@ async fn the_key_of_a_pool_that_was_torn_out_by_hand_is_deleted_and_others_stay(
         "stringData": { "id_ed25519": "x", "id_ed25519.pub": "y" },
     }))?;
     secrets.create(&PostParams::default(), &secret).await?;
-    let _turn = crate::crash::KILLING.write().await;
+    let turn = crate::crash::KILLING.write().await;
     // The leader looks when it starts, and half a minute after its first sighting.
     let old = skyward_testkit::kill_controller(&space.cluster.client).await?;
     skyward_testkit::wait_controller_replaced(&space.cluster.client, old).await?;
@@ -117,6 +117,7 @@ async fn the_key_of_a_pool_that_was_torn_out_by_hand_is_deleted_and_others_stay(
                 secrets.get_opt(&key).await?.is_some(),
                 "the key of a Pool that is there"
             );
+            drop(turn);
             return space.finish().await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -308,6 +308,25 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
         .condition::<Task>("high", "Scheduled", "WaitingForMachine")
         .await?;
     assert_eq!(waiting, "1 of 1 places of Pool \"p\" taken, no Task before it");
+    let queue = ["skyward", "queue", "p", "-n", &space.name];
+    let shown = space.cluster.kubectl(&queue).await?.ok()?;
+    let places: Vec<Vec<&str>> = shown
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().take(4).collect())
+        .collect();
+    let expected = [
+        ["p", "1", "high", "10"],
+        ["p", "2", "middle", "0"],
+        ["p", "3", "low", "-5"],
+    ];
+    assert_eq!(places, expected, "{shown}");
+    let one = ["skyward", "queue", "--task", "low", "-n", &space.name];
+    let shown = space.cluster.kubectl(&one).await?.ok()?;
+    assert!(
+        shown.lines().count() == 2 && shown.contains("-5"),
+        "its place alone: {shown}"
+    );
     for numbers in ["runningTasks}=1", "waitingTasks}=3"] {
         let numbers = format!("--for=jsonpath={{.status.{numbers}");
         let wait = ["wait", &numbers, "pool/p", "--timeout=20s"];
@@ -325,6 +344,62 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
         ends.windows(2).all(|w| w[0] <= w[1]),
         "high before middle before low: {ends:?}"
     );
+    space.finish().await
+}
+
+#[tokio::test]
+async fn a_chain_of_three_tasks_runs_in_order_also_over_two_pools_and_a_failure_ends_what_depends_on_it()
+-> Result {
+    let space = story("chain").await?;
+    space.pool("p", 1, json!({"worker": {"concurrency": 4}})).await?;
+    space.pool("q", 1, json!({"worker": {"concurrency": 4}})).await?;
+    let after = |task: &str| json!({"command": ["true"], "dependsOn": [{"task": task}]});
+    // The last one first: what does not exist yet is waited for.
+    space.task("third", "p", after("second")).await?;
+    let missing = space
+        .condition::<Task>("third", "Scheduled", "WaitingForTask")
+        .await?;
+    assert_eq!(missing, "waits for Task \"second\", which does not exist yet");
+    space.task("second", "q", after("first")).await?;
+    space
+        .task("first", "p", json!({"command": ["sleep", "1"]}))
+        .await?;
+    let mut times = Vec::new();
+    for name in ["first", "second", "third"] {
+        let done = status(space.task_ended(name).await?);
+        assert_eq!(done.phase, Some(TaskPhase::Succeeded), "{name}: {done:#?}");
+        times.extend(
+            done.started_at
+                .zip(done.finished_at)
+                .map(|(start, end)| (start.0, end.0)),
+        );
+    }
+    assert!(
+        times.windows(2).all(|pair| pair[0].1 <= pair[1].0),
+        "each starts after the one before it has ended: {times:?}"
+    );
+
+    space.task("broken", "p", json!({"command": ["false"]})).await?;
+    space.task("dependent", "q", after("broken")).await?;
+    let last = json!({"command": ["true"], "dependsOn": [{"task": "dependent", "status": "Finished"}]});
+    space.task("cleanup", "p", last).await?;
+    let failed = status(space.task_ended("dependent").await?);
+    assert_eq!((failed.reason.as_str(), failed.attempt), ("DependencyFailed", 0));
+    let cleaned = status(space.task_ended("cleanup").await?);
+    assert_eq!(cleaned.phase, Some(TaskPhase::Succeeded));
+
+    space.task("one", "p", after("two")).await?;
+    space.task("two", "q", after("one")).await?;
+    for name in ["one", "two"] {
+        space
+            .condition::<Task>(name, "Scheduled", "DependencyCycle")
+            .await?;
+    }
+    space
+        .kubectl(&["delete", "tasks.skyward.dev", "one"])
+        .await?
+        .ok()?;
+    assert_eq!(status(space.task_ended("two").await?).reason, "DependencyFailed");
     space.finish().await
 }
 

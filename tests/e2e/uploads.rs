@@ -175,7 +175,7 @@ async fn an_upload_goes_after_a_day_unless_a_task_names_it() -> Result {
     assert!(is_there(DIGEST) && is_there(&left), "{}", stored.display());
     age(&stored, Duration::from_hours(25))?;
     // A leader sweeps when it begins to lead, and then each hour.
-    let _turn = KILLING.write().await;
+    let turn = KILLING.write().await;
     let old = kill_controller(&space.cluster.client).await?;
     wait_controller_replaced(&space.cluster.client, old).await?;
     let deadline = Instant::now() + Duration::from_secs(PATIENCE);
@@ -184,6 +184,7 @@ async fn an_upload_goes_after_a_day_unless_a_task_names_it() -> Result {
     }
     assert!(!is_there(&left), "no Task names it");
     assert!(is_there(DIGEST), "a Task names it");
+    drop(turn);
     space.finish().await
 }
 

@@ -92,7 +92,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
     for (what, columns) in [
         (
             "pools",
-            "NAME PROVIDER ACCELERATOR READY PHASE REASON $/H SPENT AGE",
+            "NAME PROVIDER ACCELERATOR MACHINES READY PHASE REASON $/H SPENT AGE",
         ),
         ("tasks", "NAME POOL MODE DONE PROGRESS STATUS REASON DURATION AGE"),
         (
@@ -122,8 +122,8 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
     ];
     space.kubectl(&off).await?.ok()?;
     for (pool, expected) in [
-        ("either", format!("either {PROVIDER} A100,H100 0/0 Off")),
-        ("p", format!("p {PROVIDER} 1/1 Ready")),
+        ("either", format!("either {PROVIDER} A100,H100 0 0/0 Off")),
+        ("p", format!("p {PROVIDER} 1 1/1 Ready")),
     ] {
         let row = space
             .kubectl(&["get", "pool", pool, "--no-headers"])

@@ -8,7 +8,7 @@ use skyward_api::{Machine, Task, TaskPhase};
 use skyward_testkit::{Result, Space, package_index};
 
 use crate::{
-    packages::certificates,
+    packages::{certificates, image_with},
     story,
     tasks::{run, status, value},
 };
@@ -148,14 +148,9 @@ async fn image(space: &Space, packages: &[&str]) -> Result<Option<Value>> {
         return Ok(None);
     };
     certificates(space, &index).await?;
-    let env: Vec<Value> = index
-        .environment
-        .iter()
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect();
-    Ok(Some(
-        json!({"pip": packages, "env": env, "caBundleRef": {"name": "proxy"}}),
-    ))
+    let mut image = image_with(&index);
+    image["pip"] = json!(packages);
+    Ok(Some(image))
 }
 
 #[tokio::test]

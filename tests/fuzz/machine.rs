@@ -8,8 +8,8 @@ use futures::StreamExt as _;
 use http::{HeaderMap, Response};
 use prost::Message;
 use skyward_agent::protocol::{
-    ACCEPTED, Chunk, Fact, Finished, HelloReply, LAST_MS, LeaseReply, MESSAGE_BYTES, NAME_BYTES, RunSpec,
-    RunState, Started, fact, is_run_id,
+    ACCEPTED, Chunk, Fact, Finished, FromWorkers, HelloReply, ItemEnded, LAST_MS, LeaseReply, MESSAGE_BYTES,
+    NAME_BYTES, RunSpec, RunState, Started, VALUE_BYTES, fact, from_workers, is_exception, is_run_id,
 };
 use skyward_remote::{Agent, RunReader as _, agent::AgentStream, budget::Budget, hostile::agent};
 use tokio::{
@@ -21,6 +21,8 @@ use crate::input::{Input, Maker};
 
 /// Run that the controller asks for.
 const RUN: &str = "2f1c0e9a-1-0";
+/// Task that it belongs to.
+const TASK: &str = "2f1c0e9a";
 /// Most calls of one connection.
 const CALLS: usize = 16;
 /// Most messages of a stream that are read.
@@ -39,7 +41,7 @@ struct Answer {
 
 impl Answer {
     fn read(input: &mut Input<'_>) -> Self {
-        let (call, how, status) = (input.u8() % 8, input.u8(), input.u8() % 20);
+        let (call, how, status) = (input.u8() % 9, input.u8(), input.u8() % 20);
         let words = if how & 4 == 4 {
             input.sized().to_vec()
         } else {
@@ -115,6 +117,28 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         offset: 0,
         data: Bytes::from_static(b"1763675510123 o F first line\n"),
     };
+    let of_worker = |message| {
+        FromWorkers {
+            run_id: RUN.into(),
+            message: Some(message),
+        }
+        .encode_to_vec()
+    };
+    let holds = from_workers::Holds {
+        ranges: vec![from_workers::Range {
+            first: 3,
+            count: 4,
+            attempt: 1,
+        }],
+    };
+    let item = ItemEnded {
+        position: 9,
+        index: 3,
+        attempt: 1,
+        ending: 1,
+        value: Bytes::from_static(b"[1]"),
+        ..ItemEnded::default()
+    };
     let one = |call: u8, message: &[u8]| Maker::default().u8(0).u8(call).u8(0).u8(0).sized(message).end([]);
     vec![
         one(0, &hello.encode_to_vec()),
@@ -138,6 +162,17 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             .u8(9)
             .sized("stale epoch")
             .sized("")
+            .end([]),
+        Maker::default()
+            .u8(0)
+            .u8(8)
+            .u8(2 << 5)
+            .u8(0)
+            .sized(of_worker(from_workers::Message::Holds(holds)))
+            .sized(of_worker(from_workers::Message::Ended(item)))
+            .sized(of_worker(from_workers::Message::Told(
+                from_workers::Told::default(),
+            )))
             .end([]),
         // The bytes of HTTP/2 themselves: settings, and a frame that is cut.
         Maker::default()
@@ -261,7 +296,15 @@ async fn ask(agent: &Agent, call: u8) {
             .await;
         }
         6 => drop(agent.renew_lease(grace, grace).await),
-        _ => drop(agent.forget(vec![RUN.into()]).await),
+        7 => drop(agent.forget(vec![RUN.into()]).await),
+        _ => {
+            let opened = agent.work(TASK).await;
+            let (_orders, told) = match opened {
+                Ok((orders, told)) => (Some(orders), Ok(told)),
+                Err(error) => (None, Err(error)),
+            };
+            each(told, of_a_worker).await;
+        }
     }
 }
 
@@ -272,6 +315,25 @@ async fn each<T, E>(stream: Result<AgentStream<T>, E>, mut check: impl FnMut(&T)
             Some(Ok(message)) => check(&message),
             Some(Err(_)) | None => return,
         }
+    }
+}
+
+fn of_a_worker(told: &FromWorkers) {
+    assert!(is_run_id(&told.run_id) && told.run_id.starts_with("2f1c0e9a-"));
+    match &told.message {
+        Some(from_workers::Message::Holds(holds)) => {
+            assert!(
+                holds
+                    .ranges
+                    .iter()
+                    .all(|range| range.first.checked_add(range.count).is_some())
+            );
+        }
+        Some(from_workers::Message::Ended(end)) => {
+            assert!(end.index < u32::MAX && end.value.len() <= VALUE_BYTES && is_exception(&end.exception));
+            assert!(end.message.len() <= MESSAGE_BYTES + '…'.len_utf8());
+        }
+        Some(from_workers::Message::Released(_) | from_workers::Message::Told(_)) | None => {}
     }
 }
 

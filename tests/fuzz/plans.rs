@@ -32,6 +32,7 @@ use skyward_planner::{
         offers::OfferIndex,
         orphans,
         quota::{Used, beyond, counted},
+        resolved::ResolvedProvider,
         unavailable::UnavailableOfferings,
     },
     base::requeue::Next,
@@ -208,7 +209,7 @@ impl World {
                 running: read(&raw["load"], "running").unwrap_or_default(),
                 unstored: read(&raw["load"], "unstored").unwrap_or_default(),
                 runs: read(&raw["load"], "runs").unwrap_or_default(),
-                closed: BTreeSet::new(),
+                ..PoolLoad::default()
             },
             memory: ProviderMemory::default(),
             memories: BTreeMap::new(),
@@ -355,7 +356,9 @@ impl World {
             billing_minimum_seconds: 3600,
             proves_host_keys: object
                 .is_some_and(|object| object.spec.host_key_policy == Some(HostKeyPolicy::Verified)),
+            idle_timeout: object.and_then(|object| ResolvedProvider::of(&object.spec).idle_timeout),
             marketplace: self.asked.is_multiple_of(2),
+            unpriced: self.asked.is_multiple_of(3),
         }
     }
 

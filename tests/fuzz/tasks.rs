@@ -16,11 +16,14 @@ use skyward_api::{
 use skyward_core::session::AgentError;
 use skyward_planner::{
     base::key::Key,
+    map::plan::Verdict,
     pool::resolved::ResolvedPool,
     task::{
+        dependencies::Found,
         dispatcher::{Dispatcher, is_complete},
         message::{
-            ClusterMemory, CollectError, Collected, Effect, Event, Remembered, StartError, WriteError,
+            ClusterMemory, CollectError, Collected, Effect, Event, MapTold, PoolError, Remembered,
+            StartError, WriteError,
         },
         model::{Entry, MachineView, PoolView, RunId, SlotAttempt, Uid},
         references::Resolved,
@@ -67,7 +70,15 @@ fn known() -> Vec<Value> {
             "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": metadata(name, uid),
             "spec": {
                 "pool": "train", "placement": "All", "timeout": "1h", "terminationGracePeriod": "30s",
-                "retries": { "onInterruption": 2 }, "priority": 5, "env": [{ "name": "A", "value": "b" }],
+                "activeDeadline": "6h", "queueTimeout": "1h",
+                "retries": {
+                    "onInterruption": 2, "onFailure": 2, "backoff": { "initial": "2s", "max": "1m" },
+                    "rules": [
+                        { "exitCodes": [64], "action": "Fail" }, { "reasons": ["TimedOut"], "action": "Ignore" },
+                        { "exceptions": ["a.B"], "action": "Retry" }
+                    ]
+                },
+                "priority": 5, "env": [{ "name": "A", "value": "b" }],
                 "envFrom": [{ "configMapRef": { "name": "c", "optional": true }, "prefix": "P_" }],
                 "workingDir": "/tmp", "suspend": false, "ttlSecondsAfterFinished": 60
             }
@@ -103,11 +114,16 @@ fn known() -> Vec<Value> {
         "tasks": [
             task("command", "t1", json!({ "command": ["uname", "-a"] })),
             task("function", "t2", json!({ "placement": 1, "function": { "source": "def f(): pass", "entrypoint": "f", "args": [1], "kwargs": { "a": null } } })),
-            task("script", "t3", json!({ "placement": "One", "script": { "interpreter": "bash", "source": "true" } }))
+            task("script", "t3", json!({ "placement": "One", "script": { "interpreter": "bash", "source": "true" } })),
+            task("after", "t4", json!({ "placement": "One", "command": ["true"], "dependsOn": [
+                { "task": "command" }, { "task": "function", "status": "Finished" }, { "task": "missing" }
+            ] })),
+            task("map", "t5", json!({ "placement": "One", "command": ["true", "$(SKYWARD_ITEM)"],
+                                      "forEach": { "count": 9, "parallelism": 2, "maxFailedItems": 3 } }))
         ],
         "connections": [1, 2, null],
         "answers": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2],
-        "end": { "ending": 0, "code": 0, "signal": 0, "message": "it exited", "started": 1, "finished": 2, "logBytes": 5,
+        "end": { "ending": 0, "code": 0, "signal": 0, "message": "it exited", "exception": "a.B", "started": 1, "finished": 2, "logBytes": 5,
                  "dropped": 0, "log": "1 o F", "tail": "end", "resultBytes": 4, "result": "null", "hasResult": true },
         "facts": ["t1-1-0", "t1-1-1", "t9-1-0"],
         "value": { "a": [1, 2.5, "x"] }
@@ -242,6 +258,7 @@ impl World {
             exit_code: signed("code"),
             signal: signed("signal"),
             message: text("message"),
+            exception: text("exception"),
             started_ms: number("started"),
             finished_ms: number("finished"),
             log_bytes: number("logBytes"),
@@ -343,6 +360,37 @@ impl World {
                 };
                 self.on(Event::Reread(uid, read));
             }
+            Effect::ReadDependency(name) => {
+                let named = |task: &&Task| task.metadata.name.as_deref() == Some(&*name);
+                let found = self.tasks.values().find(named).and_then(Found::of);
+                let read = match outcome {
+                    0 | 1 => Ok(found),
+                    2 => Ok(None),
+                    _ => Err("timed out".into()),
+                };
+                if outcome == 1 {
+                    self.on(Event::DependencyChanged(name.clone()));
+                    self.on(Event::Circle("t4".into(), [name.clone()].into()));
+                }
+                self.on(Event::Dependency(name, read));
+            }
+            Effect::MakePool(pool) => {
+                let _ = serde_json::to_string(&*pool).expect("a Pool is JSON");
+                let made = match outcome {
+                    0 => Ok(()),
+                    1 => Err(PoolError::Refused("no".into())),
+                    _ => Err(PoolError::Unknown("timed out".into())),
+                };
+                self.on(Event::PoolMade(made));
+            }
+            Effect::DeletePool(_) => {
+                let deleted = if outcome == 0 {
+                    Ok(())
+                } else {
+                    Err("timed out".into())
+                };
+                self.on(Event::PoolDeleted(deleted));
+            }
             Effect::ListMachines => {
                 let places = each::<Machine>(&self.raw["machines"])
                     .into_iter()
@@ -411,6 +459,41 @@ impl World {
                 self.on(Event::TaskRecalled(uid, outcome));
             }
             Effect::CopyLog { run, .. } => self.on(Event::LogCopied(run)),
+            Effect::BeginMap(order) => {
+                let told = match outcome {
+                    0 => under_way(),
+                    1 => MapTold {
+                        fault: Some(status::Why::new("InvalidItems", "no")),
+                        ..MapTold::default()
+                    },
+                    _ => MapTold {
+                        trouble: Some(status::Why::new("ItemsNotRead", "not now")),
+                        ..MapTold::default()
+                    },
+                };
+                self.on(Event::MapTold(order.uid.clone(), order.attempt, Box::new(told)));
+            }
+            Effect::TellMap(uid, news) => {
+                let ranks: Vec<u32> = news.workers.iter().map(|worker| worker.rank).collect();
+                let told = MapTold {
+                    close: if outcome == 1 { ranks.clone() } else { Vec::new() },
+                    done_with: if outcome > 1 { ranks } else { Vec::new() },
+                    verdict: [
+                        None,
+                        None,
+                        None,
+                        Some(Verdict::Complete),
+                        Some(Verdict::SomeFailed),
+                    ]
+                    .get(outcome as usize)
+                    .copied()
+                    .unwrap_or(Some(Verdict::TooManyFailed)),
+                    ..under_way()
+                };
+                let task = self.tasks.get(&uid);
+                let attempt = task.and_then(|task| Some(task.status.as_ref()?.attempt));
+                self.on(Event::MapTold(uid, attempt.unwrap_or(1), Box::new(told)));
+            }
             _ => {}
         }
     }
@@ -431,6 +514,14 @@ impl World {
         if outcome > 3 {
             self.on(Event::FollowEnded { place, connection });
         }
+    }
+}
+
+fn under_way() -> MapTold {
+    MapTold {
+        total: Some(9),
+        useful: 9,
+        ..MapTold::default()
     }
 }
 

@@ -21,6 +21,7 @@ use skyward_remote::protocol::{
     agent_server::{Agent, AgentServer},
     fact,
     finished::Ending,
+    items_server::ItemsServer,
     run_state::Phase,
 };
 use tokio::{
@@ -30,6 +31,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Request, Response, Status};
+use tower::Service as _;
 
 use crate::{
     calls::{Luck, To, Way},
@@ -97,12 +99,23 @@ pub(crate) fn connect(
         id: id.to_owned(),
         life: life.clone(),
     };
+    let (agent, items) = (AgentServer::new(service.clone()), ItemsServer::new(service));
+    let both = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
+        let (mut agent, mut items) = (agent.clone(), items.clone());
+        async move {
+            if request.uri().path().contains(".Items/") {
+                items.call(request).await
+            } else {
+                agent.call(request).await
+            }
+        }
+    });
     let incoming = stream::iter([Ok::<_, io::Error>(theirs)]).chain(stream::pending());
     let cut = CancellationToken::new();
     let (cuts, lost) = (cut.clone(), lost.clone());
     tokio::spawn(async move {
         let server = tonic::transport::Server::builder();
-        let serving = server.serve_with_incoming(AgentServer::new(service), incoming);
+        let serving = server.serve_with_incoming(both, incoming);
         tokio::select! {
             () = life.cancelled() => {}
             () = lost.cancelled() => {}
@@ -118,21 +131,21 @@ pub(crate) fn connect(
 
 /// The agent of one machine, for one connection.
 #[derive(Clone)]
-struct Service {
-    way: Arc<Way>,
+pub(crate) struct Service {
+    pub(crate) way: Arc<Way>,
     /// Its Machine, as `namespace/name`.
     machine: String,
     /// The cloud's id of the machine.
-    id: String,
+    pub(crate) id: String,
     life: CancellationToken,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
-type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type Answer<T> = Result<Response<T>, Status>;
+pub(crate) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// What a liar may do instead of the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+pub(crate) enum Lie {
     /// It never answers.
     Silence,
     /// It says that it knows a newer epoch.
@@ -141,19 +154,19 @@ enum Lie {
     Repeats,
     /// It tells that a run has ended that another machine has.
     OthersEnd,
-    /// It tells that a run has ended that goes on.
+    /// It tells that a run, or an item, has ended that goes on.
     EarlyEnd,
 }
 
 impl Service {
     /// The agent's machine, while it answers.
-    fn there<'a>(&self, truth: &'a mut Truth) -> Option<&'a mut Rented> {
+    pub(crate) fn there<'a>(&self, truth: &'a mut Truth) -> Option<&'a mut Rented> {
         let there = truth.rented(&self.id)?;
         (there.answers(now()) && !self.life.is_cancelled()).then_some(there)
     }
 
     /// One of these lies, if the machine lies now.
-    fn lie(&self, truth: &Truth, name: &str, lies: &[Lie]) -> Option<Lie> {
+    pub(crate) fn lie(&self, truth: &Truth, name: &str, lies: &[Lie]) -> Option<Lie> {
         if truth.calm || !truth.liars.contains(&self.id) {
             return None;
         }
@@ -162,7 +175,7 @@ impl Service {
     }
 
     /// One call: waits for its turn, does what it does, and waits for the answer.
-    async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         what: String,
         effect: impl FnOnce(&mut Truth, &str) -> Result<T, Status> + Send,
@@ -203,7 +216,7 @@ impl Service {
     }
 
     /// A call that carries the epoch of its leader.
-    async fn command<T>(
+    pub(crate) async fn command<T>(
         &self,
         what: String,
         epoch: u64,
@@ -260,7 +273,12 @@ impl Service {
             return Err(unknown());
         }
         let journal = &mut self.there(truth).ok_or_else(unknown)?.agent;
+        journal.work(at);
         let run = journal.runs.get_mut(id).ok_or_else(unknown)?;
+        // No further item of a worker begins.
+        if let Some(share) = &mut run.share {
+            share.close();
+        }
         // It takes a moment to end.
         let soon = at + 2 * SECOND;
         if run.ends.0 > soon {
@@ -339,7 +357,7 @@ impl Service {
             let there = self.there(&mut truth);
             there.and_then(|there| there.agent.next_end())
         };
-        let until = next.map_or(HOUR, |next| (next - now()).max(1));
+        let until = next.map_or(HOUR, |next| (next - now()).clamp(1, HOUR));
         tokio::select! {
             changed = news.changed() => if changed.is_err() { std::future::pending().await },
             () = sleep(lasting(until)) => {}
@@ -412,6 +430,7 @@ impl Agent for Service {
                 last_seq: journal.next - 1,
                 running: u32::try_from(journal.runs.len()).unwrap_or(0),
                 marks_replay: true,
+                runs_items: true,
                 newest_epoch: journal.epoch.0,
                 epoch_proof: journal.epoch.1.clone(),
                 ..HelloReply::default()

@@ -57,6 +57,8 @@ pub(crate) enum To {
     Api,
     Cloud,
     Agent,
+    /// Writes of the logs of maps.
+    Store,
 }
 
 /// What became of the calls that wait.
@@ -209,6 +211,7 @@ impl Way {
             To::Api => odds.api,
             To::Cloud => odds.clouds,
             To::Agent => odds.agents,
+            To::Store => odds.store,
         };
         if !percent(&mut random, faults) {
             return Luck::Good;

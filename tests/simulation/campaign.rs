@@ -19,19 +19,29 @@ use parking_lot::Mutex;
 
 use crate::{
     calls::Luck,
-    histories::{calm, former_account, history, with_fault},
+    elastic::{elastic, scaling},
+    histories::{calm, former_account, history, whole_job, with_fault},
     kinds::ALL,
+    mapping::{mapped, mapping},
+    order::{by_the_minute, chain},
     planted,
     play::Play,
-    time::MINUTE,
+    time::{MINUTE, Moment, SECOND},
 };
 
 /// Histories of an ordinary run.
 const HISTORIES: u64 = 10_000;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
-/// Seeds within which each planted fault is found.
+/// Histories of users who scale: of an ordinary run, and of a round of `make soak`.
+const SCALING: u64 = 40;
+const SCALING_IN_A_ROUND: u64 = 400;
+/// Histories of maps: of an ordinary run, and of a round of `make soak`.
+const MAPPING: u64 = 60;
+const MAPPING_IN_A_ROUND: u64 = 400;
+/// Seeds within which each planted fault is found, and each of maps.
 const UNTIL_FOUND: u64 = 3_000;
+const UNTIL_FOUND_IN_MAPS: u64 = 400;
 /// Most failures that are looked for.
 const TOLD: usize = 5;
 
@@ -186,6 +196,149 @@ fn a_process_may_stand_still_before_any_of_its_calls_while_another_one_leads() {
     one_at_each_call(Luck::StandsStill(3 * MINUTE));
 }
 
+/// Of the calls of a longer story one in so many has a fault.
+const ONE_IN: u64 = 9;
+
+/// Tells a longer story without a fault, and then with one at one in [`ONE_IN`] of its calls.
+fn whatever_befalls_a_call(story: impl Fn(Option<(u64, Luck)>) -> Play + Sync) {
+    let lucks = [
+        Luck::DiesBefore,
+        Luck::DiesAfter,
+        Luck::LostAfter,
+        Luck::StandsStill(3 * MINUTE),
+    ];
+    let calls = Mutex::new(0);
+    let healthy = first_failure(0..1, |_| {
+        let play = story(None);
+        *calls.lock() = play.world.truth().calls;
+        play
+    });
+    if let Some(failure) = healthy {
+        panic!("{}:\n{}", failure.what, failure.story.join("\n"));
+    }
+    let calls = calls.into_inner();
+    let failure = first_failure(0..calls / ONE_IN, |number| {
+        let luck = lucks[number as usize % lucks.len()];
+        story(Some((1 + number * ONE_IN, luck)))
+    });
+    if let Some(failure) = failure {
+        panic!(
+            "call {} of {calls}: {}\n{}",
+            1 + failure.number * ONE_IN,
+            failure.what,
+            failure.story.join("\n")
+        );
+    }
+}
+
+#[test]
+fn a_pool_grows_shrinks_sleeps_and_wakes_whatever_befalls_one_of_its_calls() {
+    let kinds = 0..ALL.len() as u64;
+    if let Some(failure) = first_failure(kinds, |kind| elastic(kind as usize, None)) {
+        panic!("{}:\n{}", failure.what, failure.story.join("\n"));
+    }
+    whatever_befalls_a_call(|fault| elastic(0, fault));
+}
+
+#[test]
+fn tasks_of_a_chain_run_one_after_the_other_whatever_befalls_one_of_its_calls() {
+    whatever_befalls_a_call(chain);
+}
+
+#[test]
+fn a_minute_has_its_task_once_whatever_befalls_one_of_its_calls() {
+    whatever_befalls_a_call(by_the_minute);
+}
+
+#[test]
+fn each_item_of_a_map_has_one_outcome_whatever_befalls_one_of_its_calls() {
+    whatever_befalls_a_call(mapped);
+}
+
+#[test]
+fn no_item_of_a_map_is_lost_or_runs_twice_whatever_happens() {
+    let numbers = match (number("SKYWARD_HISTORY"), number("SKYWARD_SEED")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, Some(round)) => {
+            let first = MAPPING + round * MAPPING_IN_A_ROUND;
+            first..first + MAPPING_IN_A_ROUND
+        }
+        (None, None) => 0..MAPPING,
+    };
+    if let Some(failure) = first_failure(numbers, |seed| mapping(seed, None)) {
+        println!("{}", failure.story.join("\n"));
+        panic!(
+            "seed {}: {}; kept in {}",
+            failure.number,
+            failure.what,
+            keep(&failure).display()
+        );
+    }
+}
+
+#[test]
+fn pools_that_grow_order_machines_for_work_alone_and_end_none_that_is_needed_whatever_happens() {
+    let numbers = match (number("SKYWARD_HISTORY"), number("SKYWARD_SEED")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, Some(round)) => {
+            let first = SCALING + round * SCALING_IN_A_ROUND;
+            first..first + SCALING_IN_A_ROUND
+        }
+        (None, None) => 0..SCALING,
+    };
+    if let Some(failure) = first_failure(numbers, scaling) {
+        println!("{}", failure.story.join("\n"));
+        panic!(
+            "seed {}: {}; kept in {}",
+            failure.number,
+            failure.what,
+            keep(&failure).display()
+        );
+    }
+}
+
+#[test]
+fn the_pool_of_one_task_is_made_once_and_goes_with_it_whatever_befalls_any_call() {
+    let still = Luck::StandsStill(3 * MINUTE);
+    for luck in [
+        Luck::DiesBefore,
+        Luck::DiesAfter,
+        Luck::LostBefore,
+        Luck::LostAfter,
+        still,
+    ] {
+        let calls = whole_job(0, None, None).world.truth().calls;
+        let failure = first_failure(1..calls + 1, |call| whole_job(0, Some((call, luck)), None));
+        if let Some(failure) = failure {
+            let story = failure.story.join("\n");
+            panic!("call {} with {luck:?}: {}\n{story}", failure.number, failure.what);
+        }
+        println!("a whole job: {luck:?} at each of {calls} calls");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_task_that_is_deleted_while_its_pool_is_being_made() {
+    let moments: [Moment; 8] = [
+        0,
+        50,
+        200,
+        SECOND,
+        2 * SECOND,
+        5 * SECOND,
+        20 * SECOND,
+        60 * SECOND,
+    ];
+    let kinds = ALL.len() as u64;
+    let failure = first_failure(0..kinds * moments.len() as u64, |number| {
+        let moment = moments[(number / kinds) as usize];
+        whole_job((number % kinds) as usize, None, Some(moment))
+    });
+    if let Some(failure) = failure {
+        panic!("{}:\n{}", failure.what, failure.story.join("\n"));
+    }
+}
+
 #[test]
 fn a_key_at_a_former_account_is_returned_when_its_credentials_come_back() {
     let (broken, story) = judge(former_account);
@@ -244,6 +397,18 @@ fn each_planted_fault_is_found() {
     let mut missed = Vec::new();
     for fault in planted::ALL {
         match first_failure(0..UNTIL_FOUND, |seed| with_fault(seed, Some(fault))) {
+            Some(found) => println!("{fault:?}: seed {}: {}", found.number, found.what),
+            None => missed.push(fault),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn each_planted_fault_of_maps_is_found() {
+    let mut missed = Vec::new();
+    for fault in planted::OF_MAPS {
+        match first_failure(0..UNTIL_FOUND_IN_MAPS, |seed| mapping(seed, Some(fault))) {
             Some(found) => println!("{fault:?}: seed {}: {}", found.number, found.what),
             None => missed.push(fault),
         }

@@ -18,7 +18,7 @@ use skyward_core::{
 use crate::{
     calls::{Luck, To, Way},
     cloud::{Cloud, Rented},
-    kinds::Kind,
+    kinds::{AfterError, Kind},
     planted::Fault,
     time::{Moment, NEVER, SECOND, now},
     world::{Truth, percent},
@@ -34,6 +34,8 @@ pub(crate) struct Client {
     regions: Vec<String>,
     /// When machines were ordered, by UID of their records.
     recent: Mutex<BTreeMap<String, Moment>>,
+    /// Since when machines are not shown, by their ids.
+    missing: Mutex<BTreeMap<String, Moment>>,
 }
 
 impl Client {
@@ -63,6 +65,7 @@ impl Client {
             kind,
             regions: named.unwrap_or_else(all),
             recent: Mutex::default(),
+            missing: Mutex::default(),
         })
     }
 
@@ -168,22 +171,46 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// One machine: in the list, and by its id where that is known.
-    fn look(&self, truth: &Truth, machine: &MachineRef) -> Option<ProviderMachine> {
-        let cloud = self.client.cloud(truth);
+    fn look(&self, truth: &Truth, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
+        let (client, at) = (self.client, now());
+        let cloud = client.cloud(truth);
         let is_it = |rented: &&Rented| match &machine.id {
             Some(id) => rented.id == *id,
             None => {
                 rented.mark.is(&machine.mark)
+                    && !rented.is_unmarked
                     && (!cloud.kind.is_regional() || rented.region == machine.region)
             }
         };
         let mut found = cloud.rented.iter().filter(is_it);
-        let listed = found.find_map(|rented| shown(cloud, rented, self.lag));
-        if listed.is_none() && machine.id.is_some() && cloud.kind.finds_by_id {
+        let listed = found.find_map(|rented| {
+            let shown = shown(cloud, rented, self.lag).filter(|_| !rented.is_forgotten(at));
+            Some((shown?, rented.is_unmarked))
+        });
+        let by_id = || {
             let mut found = cloud.rented.iter().filter(is_it);
-            return found.find_map(|rented| rented.shown(cloud.kind, now()));
+            found.find_map(|rented| Some((rented.shown(cloud.kind, at)?, rented.is_unmarked)))
+        };
+        let asks = machine.id.is_some() && cloud.kind.finds_by_id;
+        let found = listed.or_else(|| asks.then(by_id).flatten());
+        let Some(id) = &machine.id else {
+            return Ok(found.map(|(found, _)| found));
+        };
+        match found {
+            Some((_, true)) => Err(ProviderError::nobodys(cloud.kind.capabilities.marking, id)),
+            Some((found, false)) => {
+                client.missing.lock().remove(id);
+                Ok(Some(found))
+            }
+            None if cloud.kind.finds_by_id || cloud.kind.is_regional() => Ok(None),
+            None => {
+                let since = *client.missing.lock().entry(id.clone()).or_insert(at);
+                if at < since + cloud.kind.settle() {
+                    return self.fails(ErrorKind::Transient, "it is not shown, and may be there");
+                }
+                Ok(None)
+            }
         }
-        listed
     }
 
     fn fails<T>(&self, kind: ErrorKind, why: &str) -> Result<T, ProviderError> {
@@ -226,26 +253,30 @@ impl Call<'_> {
             truth.liars.insert(id.clone());
         }
         truth.tell(format!("{id} is made"));
+        let errs = client.kind.habits.errs.is_some() && !truth.calm;
+        if errs && self.chance / 4096 % 16 == 3 {
+            return self.fails(ErrorKind::Indeterminate, "the cloud says that it has failed");
+        }
         Ok(id)
     }
 
-    fn delete(&self, truth: &mut Truth, machine: &MachineRef) -> Deletion {
+    fn delete(&self, truth: &mut Truth, machine: &MachineRef) -> Result<Deletion, ProviderError> {
         let client = self.client;
-        let Some(found) = self.look(truth, machine) else {
+        let Some(found) = self.look(truth, machine)? else {
             let recent = client.recent.lock();
             let ordered = recent.get(&machine.mark.machine_uid);
             let is_recent =
                 client.kind.is_regional() && ordered.is_some_and(|at| now() < *at + client.kind.settle());
-            return Deletion::gone_if(!is_recent);
+            return Ok(Deletion::gone_if(!is_recent));
         };
         if !found.mark.is(&machine.mark) {
-            return Deletion::Foreign;
+            return Ok(Deletion::Foreign);
         }
         client.way.world.may_be_ended(truth, &client.account, &found);
         let takes = SECOND * (1 + Moment::try_from(self.chance % 14).unwrap_or(1));
         client.cloud_mut(truth).end(&found.id, now(), takes);
         truth.tell(format!("the end of {} is ordered", found.id));
-        Deletion::InProgress
+        Ok(Deletion::InProgress)
     }
 
     fn leftovers(&self, truth: &Truth, regions: &[String]) -> Vec<Leftover> {
@@ -277,7 +308,7 @@ impl Provider for Client {
         let name = &order.mark.machine;
         let looks = self.way.world.truth().planted != Some(Fault::NotLookedFor);
         if looks && self.kind.capabilities.idempotency == Idempotency::LookUp {
-            let look = |truth: &mut Truth, call: &Call<'_>| Ok(call.look(truth, &machine));
+            let look = |truth: &mut Truth, call: &Call<'_>| call.look(truth, &machine);
             let found = self.call(&format!("look for {name}"), WHAT, false, look).await?;
             if let Some(found) = found {
                 return Ok(Accepted { id: found.id });
@@ -298,12 +329,25 @@ impl Provider for Client {
             })?;
         }
         let make = |truth: &mut Truth, call: &Call<'_>| call.make(truth, order);
-        let id = self.call(&format!("order {name}"), WHAT, true, make).await?;
-        Ok(Accepted { id })
+        let made = self.call(&format!("order {name}"), WHAT, true, make).await;
+        let compares = self.kind.habits.errs == Some(AfterError::Compares);
+        let failure = match made {
+            Ok(id) => return Ok(Accepted { id }),
+            Err(failure) => failure,
+        };
+        // The fence has closed, or the order may have been carried out all the same.
+        if compares && failure.kind != ErrorKind::NotLeading {
+            let look = |truth: &mut Truth, call: &Call<'_>| call.look(truth, &machine);
+            let what = format!("compare with {name}");
+            if let Ok(Some(found)) = self.call(&what, WHAT, false, look).await {
+                return Ok(Accepted { id: found.id });
+            }
+        }
+        Err(failure)
     }
 
     async fn get(&self, machine: &MachineRef) -> Result<Option<ProviderMachine>, ProviderError> {
-        let look = |truth: &mut Truth, call: &Call<'_>| Ok(call.look(truth, machine));
+        let look = |truth: &mut Truth, call: &Call<'_>| call.look(truth, machine);
         let what = format!("get {}", machine.mark.machine);
         self.call(&what, "look at the machine", false, look).await
     }
@@ -312,7 +356,9 @@ impl Provider for Client {
         let list = |truth: &mut Truth, call: &Call<'_>| {
             let cloud = self.cloud(truth);
             let rented = cloud.rented.iter().filter(|machine| {
-                self.lists(&machine.region, &scope.regions)
+                let is_shown = !machine.is_unmarked && !machine.is_forgotten(now());
+                is_shown
+                    && self.lists(&machine.region, &scope.regions)
                     && scope.holds(&machine.mark.cluster, &machine.mark.pool_uid)
             });
             Ok(rented
@@ -323,7 +369,7 @@ impl Provider for Client {
     }
 
     async fn delete(&self, machine: &MachineRef) -> Result<Deletion, ProviderError> {
-        let delete = |truth: &mut Truth, call: &Call<'_>| Ok(call.delete(truth, machine));
+        let delete = |truth: &mut Truth, call: &Call<'_>| call.delete(truth, machine);
         let what = format!("delete {}", machine.mark.machine);
         self.call(&what, "delete the machine", true, delete).await
     }

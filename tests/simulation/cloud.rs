@@ -42,6 +42,12 @@ pub(crate) struct Rented {
     pub(crate) runs_at: Moment,
     pub(crate) fails_at: Moment,
     pub(crate) halts_at: Moment,
+    /// From when until when nothing reaches it, while it works on.
+    pub(crate) silent: (Moment, Moment),
+    /// From when until when lists lack it, although it is there.
+    pub(crate) forgotten: (Moment, Moment),
+    /// Whether a person took its mark away.
+    pub(crate) is_unmarked: bool,
     /// When the cloud takes it back, and since when it says so.
     pub(crate) reclaim: Option<(Moment, Moment)>,
     pub(crate) end_ordered: Moment,
@@ -74,8 +80,20 @@ impl Rented {
 
     /// Whether SSH answers.
     pub(crate) const fn answers(&self, at: Moment) -> bool {
-        let is_up = self.exists(at) && self.runs_at <= at;
+        let is_silent = self.silent.0 <= at && at < self.silent.1;
+        let is_up = self.exists(at) && self.runs_at <= at && !is_silent;
         is_up && at < self.fails_at && at < self.halts_at && at < self.end_ordered
+    }
+
+    /// Whether lists lack it, although it is there.
+    pub(crate) const fn is_forgotten(&self, at: Moment) -> bool {
+        self.forgotten.0 <= at && at < self.forgotten.1
+    }
+
+    /// All that its workers do until that moment, or until it works no more.
+    pub(crate) fn work(&mut self, now: Moment) {
+        let until = now.min(self.fails_at).min(self.halts_at).min(self.gone);
+        self.agent.work(until);
     }
 
     fn phase(&self, at: Moment) -> ProviderPhase {
@@ -177,6 +195,9 @@ impl Cloud {
             runs_at: boots.saturating_add(created),
             fails_at: NEVER,
             halts_at: NEVER,
+            silent: (NEVER, NEVER),
+            forgotten: (NEVER, NEVER),
+            is_unmarked: false,
             reclaim: None,
             end_ordered: NEVER,
             gone: NEVER,
@@ -250,5 +271,6 @@ fn endpoint() -> Endpoint {
     Endpoint {
         dial: Dial::Address(std::net::SocketAddr::from(([10, 0, 0, 7], 22))),
         user: "root".to_owned(),
+        password: None,
     }
 }

@@ -148,7 +148,55 @@ impl Play {
                 }
             }
         }
+        self.mark_again();
         self.give_known_credentials();
+    }
+
+    /// People put the marks of machines right that the Pools complain about.
+    pub(crate) fn mark_again(&mut self) {
+        let mut truth = self.world.truth();
+        for machine in truth.clouds.values_mut().flat_map(|cloud| &mut cloud.rented) {
+            machine.is_unmarked = false;
+        }
+    }
+
+    /// A list forgets a machine for a while, or a person takes its mark away, where the cloud is such a one. Nobody could
+    /// tell a machine whose id is not on record from one that was not made, so that one is shown. The chances are of
+    /// their own, so that histories of other clouds are as they were.
+    fn lose_sight_of_a_machine(&self) {
+        let at = now();
+        let mut random = self.world.chance(&format!("sight of machines at {at}"));
+        if !percent(&mut random, 12) {
+            return;
+        }
+        let records = self.world.server.all("machines");
+        let mut truth = self.world.truth();
+        if truth.restored.is_some() {
+            return;
+        }
+        let ids = records.iter().map(|record| text(record, "/status/id").to_owned());
+        let ids: Vec<String> = ids.filter(|id| !id.is_empty()).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let id = &ids[random.random_range(0..ids.len())];
+        let mut clouds = truth.clouds.values();
+        let cloud = clouds.find(|cloud| cloud.rented.iter().any(|machine| machine.id == *id));
+        let Some(habits) = cloud.map(|cloud| cloud.kind.habits) else {
+            return;
+        };
+        let (unmarks, time) = (random.random_bool(0.5), random.random_range(SECOND..MINUTE));
+        let Some(machine) = truth.rented(id) else { return };
+        let words = if habits.unmarks && unmarks {
+            machine.is_unmarked = true;
+            "loses its mark".to_owned()
+        } else if habits.forgets {
+            machine.forgotten = (at, at + time);
+            format!("is forgotten by lists for {time} ms")
+        } else {
+            return;
+        };
+        truth.tell(format!("{id} {words}"));
     }
 
     /// The credentials of the account where the machines are, as the Provider says.
@@ -175,6 +223,7 @@ impl Play {
         if percent(&mut self.random, tasks) {
             self.happen_to_a_task();
         }
+        self.lose_sight_of_a_machine();
         let odds = self.world.truth().odds.happens;
         if !percent(&mut self.random, odds) {
             return;
@@ -196,8 +245,14 @@ impl Play {
     }
 
     fn happen_to_a_machine(&mut self) {
+        let what = self.random.random_range(0..5);
+        self.befall_a_machine(what);
+    }
+
+    /// One of five things happens to a machine.
+    pub(crate) fn befall_a_machine(&mut self, what: usize) {
         let now = now();
-        let (what, which) = (self.random.random_range(0..5), self.random.random_range(0..1000));
+        let which = self.random.random_range(0..1000);
         let mut truth = self.world.truth();
         let mut alive = Vec::new();
         for (account, cloud) in &truth.clouds {
@@ -313,7 +368,7 @@ impl Play {
         self.give_regions(&provider, &all[from..=until]);
     }
 
-    fn change_stock(&mut self) {
+    pub(crate) fn change_stock(&mut self) {
         let out = self.random.random_bool(0.3);
         if !out {
             return self.sell_out(false);

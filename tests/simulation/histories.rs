@@ -10,7 +10,7 @@ use crate::{
     planted::Fault,
     play::Play,
     shortages::Shortage,
-    time::{HOUR, MINUTE, SECOND},
+    time::{HOUR, MINUTE, Moment, SECOND},
     world::{Odds, TEAM, World, one_of},
 };
 
@@ -48,6 +48,45 @@ pub(crate) fn calm(kind: usize, fault: Option<(u64, Luck)>) -> Play {
     play
 }
 
+/// A Task with a Pool of two machines of its own, at a cloud of that kind, runs once, and its Pool goes with its end; or a
+/// user deletes the Task after that time. All that goes wrong is this fault, at the call of that number. No garbage
+/// collector helps.
+pub(crate) fn whole_job(kind: usize, fault: Option<(u64, Luck)>, deleted_after: Option<Moment>) -> Play {
+    let mut play = Play::new(0, |_| Odds::default());
+    play.world.truth().fault = fault;
+    play.world.add_provider("a", ALL[kind]);
+    play.world.truth().add_stranger("a-1");
+    // Each process has a look at the world without the Task, too.
+    play.pass(10 * SECOND);
+    play.add_whole_job("job", "a", 2);
+    if let Some(time) = deleted_after {
+        play.pass(time);
+        play.delete_all("tasks", TEAM);
+    }
+    let accounts = play.world.accounts_in_use();
+    play.settle(2 * MINUTE, HOUR, |world| {
+        let mut left = world.remains(&accounts);
+        left.extend(world.task_unrest());
+        left.extend(world.books());
+        left
+    });
+    let changes = play.world.server.changes_since(0);
+    let made = changes
+        .iter()
+        .filter(|change| change.plural() == "pools" && change.before.is_none() && !change.gone)
+        .count();
+    let is_right = if deleted_after.is_some() {
+        made <= 1
+    } else {
+        made == 1
+    };
+    play.world
+        .truth()
+        .rule(is_right, || format!("{made} Pools were made for one Task"));
+    play.world.meter_agrees();
+    play
+}
+
 /// The history of a seed.
 pub(crate) fn history(seed: u64) -> Play {
     with_fault(seed, None)
@@ -78,6 +117,9 @@ pub(crate) fn with_fault(seed: u64, planted: Option<Fault>) -> Play {
     }
     for _ in 0..play.random.random_range(0..4) {
         play.add_task();
+    }
+    if !restores && planted.is_none() {
+        play.perhaps_add_map(seed);
     }
     if restores {
         restored(&mut play);

@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     calls::Way,
-    time::{Moment, SECOND, timestamp},
+    shares::{Happened, Share},
+    time::{Moment, NEVER, SECOND, timestamp},
     world::one_of,
 };
 
@@ -51,6 +52,8 @@ pub(crate) struct Run {
     pub(crate) finished: Option<u64>,
     /// What it prints and returns, and whether its facts carry that.
     pub(crate) output: (&'static [u8], &'static [u8], bool),
+    /// Of a worker of a map: its items.
+    pub(crate) share: Option<Share>,
 }
 
 /// What the agent of a machine knows.
@@ -65,6 +68,12 @@ pub(crate) struct Journal {
     pub(crate) life: CancellationToken,
     /// Changed with each change of a run.
     pub(crate) news: Arc<watch::Sender<u64>>,
+    /// The stream of each map that was opened last: the epoch of its leader, and its number.
+    pub(crate) streams: BTreeMap<String, (u64, u64)>,
+    /// How many streams of items were opened.
+    pub(crate) opened: u64,
+    /// What happened to items and no rule has looked at.
+    pub(crate) happened: Vec<Happened>,
 }
 
 impl Default for Journal {
@@ -76,6 +85,9 @@ impl Default for Journal {
             boot: 1,
             life: CancellationToken::new(),
             news: Arc::new(watch::Sender::new(0)),
+            streams: BTreeMap::new(),
+            opened: 0,
+            happened: Vec::new(),
         }
     }
 }
@@ -94,6 +106,7 @@ impl Journal {
     pub(crate) fn die(&mut self) {
         self.life.cancel();
         self.life = CancellationToken::new();
+        self.streams.clear();
     }
 
     /// The machine restarts: what ran there has ended.
@@ -108,6 +121,7 @@ impl Journal {
 
     /// Gives numbers to the ends that have come.
     pub(crate) fn settle(&mut self, now: Moment) {
+        self.work(now);
         let open = |run: &&mut Run| run.finished.is_none() && run.ends.0 <= now;
         let mut ended: Vec<&mut Run> = self.runs.values_mut().filter(open).collect();
         ended.sort_by_key(|run| run.ends.0);
@@ -180,6 +194,12 @@ impl Run {
         } else {
             (started.1 + takes, end)
         };
+        // A worker goes on until it is stopped, or its watcher is killed.
+        let ends = match (&spec.worker, end) {
+            (None, _) => ends,
+            (Some(_), End::Interrupted) => (started.1 + takes, end),
+            (Some(_), _) => (NEVER, End::Exits(0)),
+        };
         let log: &[u8] = one_of(&mut random, &[b"".as_slice(), b"some output"]);
         let value: &[u8] = one_of(&mut random, &[b"".as_slice(), b"7"]);
         Self {
@@ -187,6 +207,7 @@ impl Run {
             ends,
             finished: None,
             output: (log, value, random.random()),
+            share: spec.worker.is_some().then(Share::default),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use skyward_core::{
     Capabilities, Market, Offer, Usd,
     offer::{Architecture, Availability},
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{Halted, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 
 use crate::time::{Moment, SECOND};
@@ -17,12 +17,49 @@ pub(crate) struct Kind {
     pub(crate) regions: &'static [&'static str],
     /// Whether machines of a Pool share resources (keys, groups, scripts) that must be returned.
     pub(crate) shares: bool,
-    /// Whether a machine is found by its id even where lists lag.
+    /// Whether a machine is found by its id even where lists lag. Where it is not, and lists are not those of one region,
+    /// the client takes no machine for gone that was not shown for less than the settle time.
     pub(crate) finds_by_id: bool,
     /// Whether a machine that halts or is taken back stays, and is billed, until it is deleted.
     pub(crate) keeps_halted: bool,
     /// Whether the cloud tells since when a machine is billed.
     pub(crate) tells_start: bool,
+    /// What else such clouds do.
+    pub(crate) habits: Habits,
+}
+
+/// What some clouds do beside what their capabilities say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// Whether a list may forget a machine for a minute.
+    pub(crate) forgets: bool,
+    /// Whether people can take the mark of a machine away: it is in a name or in labels alone.
+    pub(crate) unmarks: bool,
+    /// What its client makes of an order that is answered by an error after its effect; `None`: there is no such answer.
+    pub(crate) errs: Option<AfterError>,
+}
+
+/// What a client does after an order that was answered by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterError {
+    /// It says that the order is in doubt.
+    Doubts,
+    /// It compares with a list first.
+    Compares,
+}
+
+impl Habits {
+    const NONE: Self = Self {
+        forgets: false,
+        unmarks: false,
+        errs: None,
+    };
+    /// A small cloud with a thin interface.
+    const THIN: Self = Self {
+        forgets: true,
+        unmarks: false,
+        errs: Some(AfterError::Doubts),
+    };
 }
 
 const BOTH: &[Market] = &[Market::OnDemand, Market::Spot];
@@ -48,6 +85,7 @@ const AWS: Kind = Kind {
     finds_by_id: false,
     keeps_halted: false,
     tells_start: true,
+    habits: Habits::NONE,
 };
 
 /// RunPod: containers; marks in the environment, looked for before an order.
@@ -68,6 +106,7 @@ const RUNPOD: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: true,
+    habits: Habits::NONE,
 };
 
 /// Vast.ai: a marketplace; marks are labels, billed by the minute.
@@ -86,6 +125,7 @@ const VASTAI: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: true,
+    habits: Habits::NONE,
 };
 
 /// Verda: virtual machines over REST; keys and scripts are shared.
@@ -104,6 +144,7 @@ const VERDA: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: true,
+    habits: Habits::NONE,
 };
 
 /// DigitalOcean: Droplets with tags; keys, firewalls and tags are shared.
@@ -123,6 +164,7 @@ const DIGITALOCEAN: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: true,
+    habits: Habits::NONE,
 };
 
 /// Scaleway: Instances with tags, billed by the minute; every key of a project is on them.
@@ -142,6 +184,7 @@ const SCALEWAY: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: true,
+    habits: Habits::NONE,
 };
 
 /// Hyperstack: virtual machines with labels in environments, which are shared as their keys are; both markets,
@@ -162,6 +205,116 @@ const HYPERSTACK: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: true,
+    habits: Habits::NONE,
+};
+
+/// TensorDock: virtual machines whose marks are their names; nothing is shared, and lists lag for minutes.
+const TENSORDOCK: Kind = Kind {
+    capabilities: Capabilities {
+        mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(180),
+        poll_interval: Duration::from_secs(20),
+        marketplace: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("tensordock")
+    },
+    regions: &["dallas", "frankfurt"],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+    habits: Habits {
+        unmarks: true,
+        errs: Some(AfterError::Compares),
+        ..Habits::THIN
+    },
+};
+
+/// JarvisLabs: containers whose marks are their names and the keys of their Pools; both markets, billed by the minute;
+/// nothing is run at the first boot.
+const JARVISLABS: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(120),
+        billing_step: Duration::from_secs(60),
+        ..Capabilities::of("jarvislabs")
+    },
+    regions: &["in", "eu"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+    habits: Habits {
+        unmarks: true,
+        ..Habits::THIN
+    },
+};
+
+/// Novita: containers behind a proxy; marks in names and environments, both markets, and no boot data.
+const NOVITA: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        mark_writers: MarkWriters::Account,
+        self_stop: SelfStop::Partial,
+        reclaim_notice: ReclaimNotice::Reported,
+        halted: Halted::Disk,
+        ..Capabilities::of("novita")
+    },
+    regions: &[""],
+    shares: false,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+    habits: Habits::THIN,
+};
+
+/// Massed Compute: virtual machines with marks in names and start-up commands; keys are shared; both markets, billed by
+/// the minute. A machine that is not shown, by its id neither, counts as there for the settle time.
+const MASSEDCOMPUTE: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Name,
+        mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(90),
+        billing_step: Duration::from_secs(60),
+        connected: true,
+        ..Capabilities::of("massedcompute")
+    },
+    regions: &[""],
+    shares: true,
+    finds_by_id: false,
+    keeps_halted: true,
+    tells_start: true,
+    habits: Habits::THIN,
+};
+
+/// Google Cloud: instances with labels, whose orders are accepted before a host is found; the firewall rules of a
+/// Pool are shared. A machine that shuts itself down keeps its disk.
+const GCP: Kind = Kind {
+    capabilities: Capabilities {
+        markets: BOTH,
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        self_stop: SelfStop::Partial,
+        billing_minimum: Duration::from_secs(60),
+        halted: Halted::Disk,
+        connected: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("gcp")
+    },
+    regions: &["us-a", "us-b"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+    habits: Habits {
+        forgets: false,
+        unmarks: true,
+        ..Habits::THIN
+    },
 };
 
 /// Pods of a cluster: nothing lags, and there is no bill.
@@ -181,10 +334,11 @@ const CONTAINER: Kind = Kind {
     finds_by_id: true,
     keeps_halted: true,
     tells_start: false,
+    habits: Habits::NONE,
 };
 
 /// All of them.
-pub(crate) const ALL: [&Kind; 8] = [
+pub(crate) const ALL: [&Kind; 13] = [
     &AWS,
     &RUNPOD,
     &VASTAI,
@@ -193,6 +347,11 @@ pub(crate) const ALL: [&Kind; 8] = [
     &DIGITALOCEAN,
     &SCALEWAY,
     &HYPERSTACK,
+    &TENSORDOCK,
+    &JARVISLABS,
+    &NOVITA,
+    &MASSEDCOMPUTE,
+    &GCP,
 ];
 
 impl Kind {

@@ -11,7 +11,9 @@
 //! each time: the order in which a process polls its tasks is not the seed's.
 //!
 //! [`happenings`] has the deeds of users, clouds and chance; [`rules`] what must hold at every effect, [`calm`]
-//! when all is calm again; [`tasks`] all of that for Tasks, [`shortages`] for what cannot be had, and [`restored`] for an API server that
+//! when all is calm again; [`tasks`] all of that for Tasks, [`shortages`] for what cannot be had, [`elastic`] for Pools that grow and sleep, [`order`] for Tasks that wait for each other and for the clock, [`maps`] for items
+//! of maps, which machines keep in [`shares`] and tell over streams ([`items`]) and whose logs are written through
+//! [`stored`], with stories in [`mapping`], and [`restored`] for an API server that
 //! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed, and
 //! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose,
 //! which must be found.
@@ -25,17 +27,24 @@ mod campaign;
 mod canary;
 mod client;
 mod cloud;
+mod elastic;
 mod happenings;
 mod histories;
+mod items;
 mod journal;
 mod kinds;
+mod mapping;
+mod maps;
+mod order;
 mod planted;
 mod play;
 mod process;
 mod restored;
 mod rules;
 mod sessions;
+mod shares;
 mod shortages;
+mod stored;
 mod tasks;
 mod time;
 mod world;

@@ -95,9 +95,27 @@ pub(crate) enum Fault {
     EndUnrecorded,
     /// Another attempt of a Task has the number of the first one on record.
     RetriesUncounted,
+    /// What a worker of a map holds is not heard: it is given that again ([`crate::shares`] knows of this fault and of
+    /// the next ones).
+    HoldsLost,
+    /// Of the items of a worker no end is heard that comes after those that a new stream tells.
+    ItemEndsUnheard,
+    /// However the process of an item exits, the item has succeeded.
+    ItemFailureLost,
+    /// A machine that was out of reach is taken for one that was restarted: what ran there runs again elsewhere.
+    LinkLossIsMachineLoss,
+    /// An end of an item is acknowledged before it is stored.
+    ForgottenUnstored,
+    /// Items that a worker is asked to let go of are taken for free at once.
+    RecallIsRelease,
+    /// A write of the log of a map replaces what another leader wrote ([`crate::stored`] knows of this fault and of the
+    /// next one).
+    LogOverwritten,
+    /// A write of the log of a map is taken for stored when it is sent.
+    LogUnwritten,
 }
 
-/// All of them.
+/// All but those about items of maps, which have histories of their own.
 pub(crate) const ALL: [Fault; 27] = [
     Fault::TokenIgnored,
     Fault::NotLookedFor,
@@ -126,6 +144,18 @@ pub(crate) const ALL: [Fault; 27] = [
     Fault::PlacedUnrecorded,
     Fault::EndUnrecorded,
     Fault::RetriesUncounted,
+];
+
+/// Those about the items of maps.
+pub(crate) const OF_MAPS: [Fault; 8] = [
+    Fault::HoldsLost,
+    Fault::ItemEndsUnheard,
+    Fault::ItemFailureLost,
+    Fault::LinkLossIsMachineLoss,
+    Fault::ForgottenUnstored,
+    Fault::RecallIsRelease,
+    Fault::LogOverwritten,
+    Fault::LogUnwritten,
 ];
 
 /// The client of an account, as the operator with that bug uses it.

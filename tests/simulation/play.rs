@@ -216,6 +216,7 @@ impl Play {
             lies: one_of(random, &[0, 0, 2]),
             tasks: one_of(random, &[0, 30, 60]),
             agents: one_of(random, &[0, 0, 5, 20]),
+            store: 0,
         }
     }
 }

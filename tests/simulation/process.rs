@@ -27,6 +27,7 @@ use crate::{
     kinds::Kind,
     planted::{self, Fault},
     sessions::Machines,
+    stored::Stored,
     time::{self, Moment, lasting},
     world::{CLUSTER, OPERATOR, World},
 };
@@ -173,7 +174,7 @@ fn parts(way: &Arc<Way>, identity: &str, lease: u64) -> Parts {
         }),
         capabilities: |name| Kind::named(name).map(|kind| &kind.capabilities),
         credential_keys: |_| &[],
-        store: Arc::new(Store::over(way.world.store.clone())),
+        store: Arc::new(Store::over(Stored::new(way.clone()))),
         agents: agents(),
         connect: Box::new(move |_, _, changed| {
             planted::connections(planted, Machines::new(machines, changed))

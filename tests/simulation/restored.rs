@@ -111,6 +111,7 @@ fn was_counted(pools: &[Arc<Value>], mark: &Mark) -> bool {
 impl Play {
     pub(crate) fn back_up(&mut self) {
         self.tell("a backup is made".to_owned());
+        self.mark_again();
         let backup = self.world.server.backup();
         let mut truth = self.world.truth();
         let settled = truth.settled.clone();

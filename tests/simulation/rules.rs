@@ -20,6 +20,8 @@ use crate::{
 
 /// For so long a process may act on what it saw before.
 const VIEW: Moment = 3 * MINUTE;
+/// For so long a Pool may work towards as many machines as it had work for.
+const SHRINKS_WITHIN: Moment = 15 * MINUTE;
 
 /// The cost of a machine in its record, when the record went.
 #[derive(Clone, Debug)]
@@ -40,6 +42,10 @@ pub(crate) struct Watched {
     attempts: BTreeSet<(String, u32)>,
     /// What was asked for, and since when: machines of a Pool by its UID, limits of a Provider by its name.
     asked: BTreeMap<String, Vec<(Moment, usize)>>,
+    /// When a Task of the Pool of that name was last seen that had not ended.
+    worked: BTreeMap<String, Moment>,
+    /// Since when the Pool of that name has always had such a Task.
+    busy: BTreeMap<String, Moment>,
 }
 
 impl Watched {
@@ -48,6 +54,8 @@ impl Watched {
             version,
             attempts: BTreeSet::new(),
             asked: BTreeMap::new(),
+            worked: BTreeMap::new(),
+            busy: BTreeMap::new(),
         }
     }
 
@@ -64,16 +72,65 @@ impl Watched {
         }
     }
 
+    /// A Task of that Pool has not ended, or had not until now.
+    pub(crate) fn note_work(&mut self, pool: &str) {
+        self.worked.insert(pool.to_owned(), now());
+    }
+
+    /// How many machines the Tasks of that Pool may use that have not ended.
+    pub(crate) fn note_places(&mut self, pool: &str, places: usize) {
+        self.ask(&places_of(pool), places);
+        if places == 0 {
+            self.busy.remove(pool);
+        } else {
+            self.busy.entry(pool.to_owned()).or_insert_with(now);
+        }
+    }
+
+    /// Whether that Pool has had Tasks for longer than [`VIEW`] that had not ended.
+    pub(crate) fn had_work_for_long(&self, pool: &str) -> bool {
+        self.busy.get(pool).is_some_and(|since| *since + VIEW < now())
+    }
+
+    /// Whether a Task of that Pool was seen within [`VIEW`] that had not ended.
+    pub(crate) fn had_work(&self, pool: &str) -> bool {
+        self.worked.get(pool).is_some_and(|at| *at + VIEW > now())
+    }
+
+    /// Whether a user changed the spec of the Pool with that UID within [`VIEW`].
+    pub(crate) fn is_new_spec(&self, uid: &str) -> bool {
+        let asked = self.asked.get(&spec_of(uid)).and_then(|asked| asked.last());
+        asked.is_some_and(|(since, _)| *since + VIEW > now())
+    }
+
     /// The most that was asked for within [`VIEW`].
     fn most(&self, key: &str) -> usize {
+        self.most_within(key, VIEW)
+    }
+
+    fn most_within(&self, key: &str, time: Moment) -> usize {
         let asked = self.asked.get(key).map(Vec::as_slice).unwrap_or_default();
         let until = asked.iter().skip(1).map(|(since, _)| *since).chain([NEVER]);
         let lately = asked
             .iter()
             .zip(until)
-            .filter(|(_, until)| until.saturating_add(VIEW) > now());
+            .filter(|(_, until)| until.saturating_add(time) > now());
         lately.map(|((_, number), _)| *number).max().unwrap_or(0)
     }
+}
+
+/// Under which the least number of machines of a Pool is kept, and under which the generation of its spec.
+fn floor_of(uid: &str) -> String {
+    format!("{uid}/floor")
+}
+
+/// Under which is kept how many machines the Tasks of the Pool of that name may use.
+fn places_of(pool: &str) -> String {
+    format!("{pool}/places")
+}
+
+fn spec_of(uid: &str) -> String {
+    format!("{uid}/spec")
 }
 
 /// An object of ours, which can always be read.
@@ -126,12 +183,19 @@ impl World {
         for change in self.server.changes_since(since) {
             self.truth().watched.version = change.version;
             match (change.plural(), change.gone) {
-                ("pools", false) => self.pool_asks(&change.object),
+                ("pools", false) => {
+                    self.pool_asks(&change.object);
+                    self.may_scale(&change);
+                    self.may_stall(&change.object);
+                }
                 ("pools", true) => self.pool_may_go(&change),
                 ("providers", false) => self.provider_asks(&change.object),
                 ("machines", false) if change.before.is_none() => self.may_be_recorded(&change.object),
                 ("machines", true) => self.may_be_let_go(&change),
-                ("tasks", _) => self.task_changed(&change),
+                ("tasks", _) => {
+                    self.work_changed(&change);
+                    self.task_changed(&change);
+                }
                 _ => {}
             }
         }
@@ -156,8 +220,14 @@ impl World {
 
     fn pool_asks(&self, pool: &Value) {
         let uid = text(pool, "/metadata/uid");
-        let desired = pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1);
-        self.truth().watched.ask(uid, desired as usize);
+        let nodes = &pool["spec"]["nodes"];
+        let desired = nodes["desired"].as_u64().unwrap_or(1);
+        let most = nodes["max"].as_u64().unwrap_or(0).max(desired);
+        let generation = pool["metadata"]["generation"].as_u64().unwrap_or(0);
+        let mut truth = self.truth();
+        truth.watched.ask(uid, most as usize);
+        truth.watched.ask(&floor_of(uid), desired as usize);
+        truth.watched.ask(&spec_of(uid), generation as usize);
     }
 
     /// At each record of a machine: nothing is ordered twice, and no limit is passed.
@@ -182,10 +252,18 @@ impl World {
             .filter(holds)
             .map(|machine| machine.spec.slot)
             .collect();
+        let is_kept = |machine: &&Machine| machine.metadata.deletion_timestamp.is_none();
+        let stay = others
+            .iter()
+            .filter(of_pool)
+            .filter(holds)
+            .filter(is_kept)
+            .count();
         let used = others
             .iter()
             .filter(|machine| machine.spec.provider == spec.provider)
             .count();
+        let works = self.has_work(&spec.pool);
         let mut truth = self.truth();
         let is_new = truth
             .watched
@@ -200,6 +278,21 @@ impl World {
         let wanted = truth.watched.most(&spec.pool_uid);
         truth.rule(slots.len() < wanted, || {
             format!("more machines of {} than the {wanted} that are wanted", spec.pool)
+        });
+        let floor = truth.watched.most(&floor_of(&spec.pool_uid));
+        truth.rule(works || slots.len() < floor, || {
+            format!(
+                "a machine of {} beyond its {floor} is ordered without work",
+                spec.pool
+            )
+        });
+        // A Pool does not work towards fewer machines as soon as there is less work.
+        let places = truth.watched.most_within(&places_of(&spec.pool), SHRINKS_WITHIN);
+        truth.rule(stay < places.max(floor), || {
+            format!(
+                "a machine of {} beyond its {floor} is ordered for work with {places} places",
+                spec.pool
+            )
         });
         let limit = truth.watched.most(&spec.provider);
         truth.rule(used < limit, || {
@@ -266,6 +359,7 @@ impl World {
     pub(crate) fn may_be_ended(&self, truth: &mut Truth, account: &str, machine: &ProviderMachine) {
         let is_ours = machine.mark.cluster == CLUSTER;
         truth.rule(is_ours, || format!("{} is not ours and is ended", machine.id));
+        self.may_be_drained(truth, machine);
         self.may_be_ended_after_restore(truth, account, &machine.id);
     }
 }

@@ -70,7 +70,7 @@ impl Tasks {
 
 impl Truth {
     /// Whether what that machine does, and what becomes of its runs, breaks no rule.
-    fn is_excused(&self, id: &str) -> bool {
+    pub(crate) fn is_excused(&self, id: &str) -> bool {
         let machine = self.machine(id);
         self.liars.contains(id) || machine.is_none_or(|machine| self.torn.contains(&machine.mark.machine_uid))
     }
@@ -132,6 +132,11 @@ impl World {
                 format!("{id} begins at {machine} while {beside:?} goes on")
             });
             if let Some(task) = self.task(&spec.task, &id.uid) {
+                let mut awaited = task.spec.depends_on.iter();
+                let early = awaited.find(|awaited| !self.has_succeeded(&awaited.task));
+                truth.rule(early.is_none(), || {
+                    format!("{id} begins before {early:?}, which its Task depends on, has succeeded")
+                });
                 let status = task.status.unwrap_or_default();
                 let phase = status.phase.unwrap_or_default();
                 truth.rule(!phase.is_finished(), || {
@@ -143,7 +148,8 @@ impl World {
                 let limit = task.spec.timeout.and_then(|limit| limit.parse());
                 let limit = limit.map_or(Moment::MAX, |limit| limit.as_millis() as Moment);
                 let takes = run.ends.0 - now();
-                truth.rule(takes <= limit, || {
+                // That of a map is the limit of each item.
+                truth.rule(takes <= limit || spec.worker.is_some(), || {
                     format!("{id} takes {takes} ms, and its Task says {limit}")
                 });
             }
@@ -159,6 +165,7 @@ impl World {
     /// Before an agent forgets a run: its end is on record, or its Task needs it no more.
     pub(crate) fn may_forget(&self, truth: &mut Truth, machine: &str, run: &str) {
         let Some(id) = RunId::parse(run) else { return };
+        self.observe_items(truth);
         let objects = self.server.all("tasks");
         let task = objects
             .iter()
@@ -166,7 +173,14 @@ impl World {
         let status = task
             .and_then(|task| read::<Task>(task).status)
             .unwrap_or_default();
-        let is_needed = status.phase == Some(TaskPhase::Running) && status.attempt == id.attempt;
+        let mut is_needed = status.phase == Some(TaskPhase::Running) && status.attempt == id.attempt;
+        // A worker of a map is needed for what it has told of no item.
+        let share = truth
+            .machine(machine)
+            .and_then(|machine| machine.agent.runs.get(run)?.share.as_ref());
+        if let Some(share) = share {
+            is_needed &= share.has_untold();
+        }
         let is_its = truth
             .tasks
             .begun
@@ -176,6 +190,38 @@ impl World {
         truth.rule(!is_needed || !is_its || excused, || {
             format!("{id} is forgotten before its end is on record")
         });
+    }
+
+    /// Runs that a machine has, and that the only copy of their Task's outcome is of.
+    pub(crate) fn needed_runs(&self, truth: &Truth, id: &str) -> Vec<String> {
+        let there = truth.machine(id).filter(|machine| machine.answers(now()));
+        let Some(machine) = there.filter(|_| !truth.is_excused(id)) else {
+            return Vec::new();
+        };
+        let objects = self.server.all("tasks");
+        let is_needed = |run: &RunId| {
+            let mut named = objects
+                .iter()
+                .filter(|task| text(task, "/metadata/uid") == &*run.uid);
+            named.any(|object| {
+                let task: Task = read(object);
+                let status = task.status.unwrap_or_default();
+                // What other runs of an attempt did says nothing where one of them was lost.
+                status.phase == Some(TaskPhase::Running)
+                    && status.attempt == run.attempt
+                    && status.placed.len() == 1
+                    && task.spec.suspend != Some(true)
+            })
+        };
+        let own = machine
+            .agent
+            .runs
+            .iter()
+            .filter(|(_, run)| run.ends.1.is_its_own() && run.share.is_none());
+        own.filter_map(|(id, _)| RunId::parse(id))
+            .filter(is_needed)
+            .map(|run| run.to_string())
+            .collect()
     }
 
     /// A Task was written: it ends once, succeeds when its runs did, and runs again only if it did not end by
@@ -220,12 +266,27 @@ impl World {
             let needs_another = runs.len() != old.placed.len()
                 || runs.is_empty()
                 || !runs.iter().all(|begun| ended_by_itself(begun));
-            truth.rule(needs_another, || {
+            let spec = read::<Task>(before).spec;
+            let on_failure = spec
+                .retries
+                .and_then(|retries| retries.on_failure)
+                .unwrap_or_default();
+            let is_retried = on_failure > 0
+                && old.failures <= on_failure
+                && runs.iter().any(|begun| begun.ends.1 != End::Exits(0));
+            truth.rule(needs_another || is_retried, || {
                 format!(
                     "Task {name} runs again, and attempt {} had ended by itself",
                     old.attempt
                 )
             });
+        }
+        let task: Task = read(&change.object);
+        if task.spec.for_each.is_some() {
+            if new.phase.unwrap_or_default().is_finished() {
+                self.map_may_end(&mut truth, &task);
+            }
+            return;
         }
         if new.phase == Some(TaskPhase::Succeeded) {
             let truth = &mut *truth;
@@ -257,8 +318,12 @@ impl World {
             let phase = status.phase.unwrap_or_default();
             let pool = pools
                 .iter()
-                .find(|pool| text(pool, "/metadata/name") == task.spec.pool);
-            let desired = pool.map_or(0, |pool| pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1));
+                .find(|pool| text(pool, "/metadata/name") == task.pool());
+            // A Pool of its own is yet to be made.
+            let without = u64::from(task.spec.pool_template.is_some());
+            let desired = pool.map_or(without, |pool| {
+                pool["spec"]["nodes"]["desired"].as_u64().unwrap_or(1)
+            });
             let may_wait = desired == 0 && phase != TaskPhase::Running;
             if !phase.is_finished() && !may_wait {
                 let name = task.name_any();
@@ -341,6 +406,24 @@ impl Play {
         self.note();
     }
 
+    /// A user makes a Task with a Pool of its own.
+    pub(crate) fn add_whole_job(&mut self, name: &str, provider: &str, desired: u32) {
+        let task = json!({ "metadata": { "name": name }, "spec": {
+            "command": ["work"],
+            "placement": "All",
+            "poolTemplate": { "spec": {
+                "provider": provider,
+                "nodes": { "desired": desired },
+                "topology": "Independent",
+                "provisionRetryDelay": "5s",
+            } },
+        }});
+        self.tell(format!("somebody makes a Task with a Pool of its own: {task}"));
+        let made = self.world.server.put("tasks", TEAM, task);
+        made.expect("it is not there yet");
+        self.note();
+    }
+
     /// A user changes a Task's mind.
     pub(crate) fn happen_to_a_task(&mut self) {
         let what = self.random.random_range(0..5);
@@ -382,6 +465,7 @@ impl Play {
             return;
         }
         let id = &ids[which % ids.len()];
+        self.world.observe_items(&mut truth);
         truth.tell(format!(
             "the agent of {id} dies; its machine restarts: {restarts}"
         ));

@@ -16,6 +16,7 @@ use crate::{
     calls::Luck,
     cloud::{Cloud, Rented},
     kinds::Kind,
+    maps::Maps,
     planted::Fault,
     restored::Restored,
     rules::{Settled, Watched},
@@ -55,6 +56,8 @@ pub(crate) struct Odds {
     pub(crate) lies: u32,
     /// A call to an agent fails, or its answer is lost or late.
     pub(crate) agents: u32,
+    /// A write of the log of a map fails, or its answer is lost or late.
+    pub(crate) store: u32,
 }
 
 /// Everything outside of the processes.
@@ -89,6 +92,8 @@ pub(crate) struct Truth {
     pub(crate) liars: BTreeSet<String>,
     /// What the rules remember of runs.
     pub(crate) tasks: Tasks,
+    /// What the rules remember of items of maps.
+    pub(crate) maps: Maps,
     /// Tokens of host keys that came with orders.
     pub(crate) tokens: BTreeSet<String>,
     /// UIDs of records that somebody removed by force, or that a restore forgot.
@@ -135,6 +140,7 @@ impl World {
                 processes: 0,
                 liars: BTreeSet::new(),
                 tasks: Tasks::default(),
+                maps: Maps::default(),
                 tokens: BTreeSet::new(),
                 torn: BTreeSet::new(),
                 settled: Vec::new(),
@@ -172,6 +178,8 @@ impl World {
                 kind.name(): { "regions": kind.regions },
                 "allowedNamespaces": {},
                 "credentialsSecretRef": { "name": format!("of-{name}") },
+                // These histories ask for machines without work. Pools that sleep have histories of their own.
+                "idleTimeout": "Never",
             },
         });
         self.server

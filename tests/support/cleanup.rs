@@ -21,7 +21,7 @@ pub(crate) fn after_failure(cluster: &Cluster, namespace: &str) {
     for what in [
         "events --sort-by=.lastTimestamp",
         "pods -o wide",
-        "pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev,pods -o yaml",
+        "pools.skyward.dev,machines.skyward.dev,tasks.skyward.dev,crontasks.skyward.dev,pods -o yaml",
     ] {
         let mut args = vec!["-n", namespace, PATIENCE, "get"];
         args.extend(what.split_whitespace());

@@ -18,6 +18,7 @@ use skyward_cloudsim::{
         memory::Memory,
         pods::{Pods, Settings, clear},
     },
+    gcp,
 };
 use tokio::sync::oneshot;
 
@@ -119,8 +120,17 @@ impl Clouds {
                     ("SCW_DEFAULT_PROJECT_ID", account.to_owned()),
                 ],
             ),
+            "gcp" => {
+                let opened = gcp::account(account, &format!("{id}@{account}.example.com"));
+                let file = gcp::key_file(&opened, "https://oauth2.example.com").to_string();
+                (opened, vec![("GOOGLE_APPLICATION_CREDENTIALS", file)])
+            }
             "hyperstack" => (key(), vec![("HYPERSTACK_API_KEY", secret.clone())]),
+            "tensordock" => (key(), vec![("TENSORDOCK_API_TOKEN", secret.clone())]),
+            "jarvislabs" => (key(), vec![("JL_API_KEY", secret.clone())]),
             "lambda" => (key(), vec![("LAMBDA_API_KEY", secret.clone())]),
+            "massedcompute" => (key(), vec![("MASSED_API_KEY", secret.clone())]),
+            "novita" => (key(), vec![("NOVITA_API_KEY", secret.clone())]),
             "vultr" => (key(), vec![("VULTR_API_KEY", secret.clone())]),
             "runpod" => (key(), vec![("RUNPOD_API_KEY", secret.clone())]),
             "vastai" => (key(), vec![("VAST_API_KEY", secret.clone())]),
@@ -150,6 +160,9 @@ impl Clouds {
 fn endpoints(cloud: &'static str) -> Vec<&'static str> {
     match cloud {
         "aws" => vec!["aws-ec2", "aws-ssm", "aws-sts", "aws-pricing"],
+        // One of each region.
+        "jarvislabs" => vec!["jarvislabs", "jarvislabs-in1", "jarvislabs-eu1"],
+        "gcp" => vec!["gcp", "gcp-token", "gcp-metadata"],
         other => vec![other],
     }
 }

@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
+use serde_json::{Value, json};
 
-use crate::{Cluster, Result};
+use crate::{Cluster, Result, Space};
 
 /// Longest wait for an answer of the index.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,6 +69,30 @@ pub async fn package_index(cluster: &Cluster) -> Result<Option<PackageIndex>> {
         ca_bundle,
         environment,
     }))
+}
+
+/// The certificates that Pods must trust to reach the index, as the Pool names them.
+pub async fn certificates(space: &Space, index: &PackageIndex) -> Result {
+    // Too large for what `kubectl apply` remembers in an annotation.
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "proxy"},
+        "data": {"ca.crt": index.ca_bundle}});
+    let args = ["-n", space.name.as_str(), "create", "-f", "-"];
+    space
+        .cluster
+        .run("kubectl", &args, Some(&object.to_string()), PATIENCE)
+        .await?
+        .ok()
+        .map(drop)
+}
+
+/// What the image of a Pool says so that its machines reach that index, once [`certificates`] are there.
+pub fn image_with(index: &PackageIndex) -> Value {
+    let env: Vec<Value> = index
+        .environment
+        .iter()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    json!({"env": env, "caBundleRef": {"name": "proxy"}})
 }
 
 /// This machine's settings of where packages come from, as `make cluster-up` wrote them down.

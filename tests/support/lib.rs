@@ -7,23 +7,32 @@
 
 #![allow(clippy::missing_docs_in_private_items)]
 
+mod bucket;
 mod cleanup;
 mod clouds;
 mod cluster;
 pub mod impostor;
 mod index;
 mod install;
+mod item_ledger;
+mod items;
+mod ledger;
 mod process;
 mod space;
 
+pub use bucket::Bucket;
 pub use clouds::{Clouds, Machines, node_address};
 pub use cluster::{Cluster, Output};
-pub use index::{PackageIndex, package_index};
+pub use index::{PackageIndex, certificates, image_with, package_index};
 pub use install::{
     NODE_IMAGE, OPERATOR_NAMESPACE, PROVIDER, install, install_chart, install_with, operator_values,
 };
+pub use item_ledger::ItemLedger;
+pub use items::{ITEM_SOURCE, ItemMark, ItemOutcome, ItemSide, MapRecord};
+pub use ledger::Ledger;
 pub use process::{
-    Memory, controller_memory, controller_pid, kill_controller, pids_in_pod, wait_controller_replaced,
+    Memory, controller_memory, controller_pid, fill_disk, kill_controller, pids_in_pod,
+    wait_controller_replaced,
 };
 pub use space::{PATIENCE, SMALL_DISK, Space};
 

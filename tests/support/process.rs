@@ -1,7 +1,7 @@
 //! Processes inside Pods, seen from the node: the tests run on it. Only processes whose
 //! control group names the Pod's UID are ever signalled.
 
-use std::{fs, time::Duration};
+use std::{fs, io::Write as _, path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::core::v1::Pod;
@@ -68,6 +68,24 @@ pub async fn kill_controller(client: &Client) -> Result<u32> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Fills the disk of an agent's home, which must be [`SMALL_DISK`](crate::SMALL_DISK). Answers with the file that takes up
+/// the room, and with nothing where the machine is gone or the disk has room left.
+pub fn fill_disk(uid: &str) -> Option<PathBuf> {
+    /// More than the disk has.
+    const MOST_MIB: usize = 256;
+    let pid = pids_in_pod(uid, "skyward-machine").first().copied()?;
+    let path = PathBuf::from(format!("/proc/{pid}/root/opt/skyward/fill"));
+    let mut file = fs::File::create(&path).ok()?;
+    let piece = vec![0; 1 << 20];
+    let is_full = (0..MOST_MIB).any(|_| file.write_all(&piece).is_err());
+    if !is_full {
+        // The machine may go meanwhile, and the file with it.
+        let _ = fs::remove_file(&path);
+        return None;
+    }
+    Some(path)
 }
 
 /// Sends SIGKILL; returns whether the process existed.

@@ -95,6 +95,31 @@ impl Space {
             .await
     }
 
+    /// Applies the object of a file into this namespace, with a patch merged over it.
+    pub async fn apply_patched(&self, file: &str, patch: &serde_json::Value) -> Result {
+        let patch = patch.to_string();
+        let args = [
+            "patch",
+            "--local",
+            "-f",
+            file,
+            "--type=merge",
+            "-p",
+            &patch,
+            "-o",
+            "json",
+        ];
+        let object = self.cluster.kubectl(&args).await?.ok()?;
+        self.apply(&object).await?.ok().map(drop)
+    }
+
+    /// What `kubectl skyward …` prints in this namespace.
+    pub async fn plugin(&self, arguments: &[&str]) -> Result<String> {
+        let mut all = vec!["skyward", "-n", self.name.as_str()];
+        all.extend_from_slice(arguments);
+        self.cluster.kubectl(&all).await?.ok()
+    }
+
     /// Creates an object from JSON.
     pub async fn create_json(&self, object: serde_json::Value) -> Result {
         self.apply(&object.to_string()).await?.ok().map(drop)

@@ -90,6 +90,9 @@ empty for no. */}}
 {{- define "skyward.storeHold" -}}
 {{ .Values.store.holdFor | default "1h" }}
 {{- end }}
+{{- define "skyward.storeBucket" -}}
+{{- (.Values.store.bucket | default dict).url | default "" -}}
+{{- end }}
 
 {{/* What a JSON schema could only refuse with a regular expression. */}}
 {{- define "skyward.checkValues" -}}
@@ -98,6 +101,20 @@ empty for no. */}}
 {{- end -}}
 {{- if not (regexMatch "^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$" .Values.store.size) -}}
 {{- fail (printf "store.size is %q; it must be an amount such as 10Gi" .Values.store.size) -}}
+{{- end -}}
+{{- $bucket := .Values.store.bucket | default dict -}}
+{{- with $bucket.url -}}
+{{- if not (regexMatch "^(s3|gs)://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?$|^az://[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)+/?$" .) -}}
+{{- fail (printf "store.bucket.url is %q; it must be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX, where the prefix may be left out" .) -}}
+{{- end -}}
+{{- end -}}
+{{- with $bucket.endpoint -}}
+{{- if not (regexMatch "^https?://[^/]" .) -}}
+{{- fail (printf "store.bucket.endpoint is %q; it must be a URL, such as https://minio.example" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (not $bucket.url) (or $bucket.region $bucket.endpoint $bucket.credentialsSecret) -}}
+{{- fail "store.bucket has settings and no url; set store.bucket.url, such as s3://my-bucket/skyward" -}}
 {{- end -}}
 {{- $quota := include "skyward.storeQuota" . -}}
 {{- if not (regexMatch "^([0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)|([1-9][0-9]?|100)%)$" $quota) -}}
@@ -124,13 +141,13 @@ empty for no. */}}
 {{/* Exactly one place for the store, or one line that says what to do. */}}
 {{- define "skyward.checkStore" -}}
 {{- $places := 0 -}}
-{{- range list .Values.store.storageClass .Values.store.existingClaim .Values.store.hostPath -}}
+{{- range list .Values.store.storageClass .Values.store.existingClaim .Values.store.hostPath (include "skyward.storeBucket" .) -}}
 {{- if . }}{{ $places = add1 $places }}{{ end -}}
 {{- end -}}
 {{- if eq (int $places) 0 -}}
-{{- fail "logs and results need a place: set store.storageClass (\"default\" for the cluster's default class), store.existingClaim, or, on a cluster of one node, store.hostPath" -}}
+{{- fail "logs and results need a place: set store.storageClass (\"default\" for the cluster's default class), store.existingClaim, store.bucket.url, or, on a cluster of one node, store.hostPath" -}}
 {{- else if gt (int $places) 1 -}}
-{{- fail "logs and results have one place: set only one of store.storageClass, store.existingClaim and store.hostPath" -}}
+{{- fail "logs and results have one place: set only one of store.storageClass, store.existingClaim, store.hostPath and store.bucket.url" -}}
 {{- end -}}
 {{- end }}
 

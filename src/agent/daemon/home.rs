@@ -145,6 +145,16 @@ impl RunFolder {
         self.0.join("forked")
     }
 
+    /// What the place of a map's worker was given, and how each item ended.
+    pub(crate) fn share(&self) -> PathBuf {
+        self.0.join("share")
+    }
+
+    /// An item that is too long for an argument of a command, while that runs.
+    pub(crate) fn item(&self) -> PathBuf {
+        self.0.join("item")
+    }
+
     /// How it ended.
     pub(crate) fn exit(&self) -> PathBuf {
         self.0.join("exit")

@@ -21,7 +21,7 @@ use super::{
     journal::{Accepted, Commander, Entry, Event, Forgotten, Journal, Opened, RunFinished, RunStarted},
     reserve::Reserve,
 };
-use crate::protocol::{Finished, RunSpec, RunState, Started, run_state::Phase};
+use crate::protocol::{Finished, RunSpec, RunState, Started, finished::Ending, run_state::Phase};
 
 /// Writes that wait in the queue; further callers wait themselves.
 const QUEUE: usize = 1024;
@@ -407,6 +407,18 @@ impl Ledger {
     /// What is known of a run.
     pub(crate) fn run(&self, run_id: &str) -> Option<Run> {
         self.shared.state.lock().runs.get(run_id).cloned()
+    }
+
+    /// The runs whose ids begin so, each with how it ended, if it has.
+    pub(crate) fn beginning_with(&self, prefix: &str) -> Vec<(String, Option<Ending>)> {
+        let state = self.shared.state.lock();
+        let runs = state.runs.range(prefix.to_owned()..);
+        runs.take_while(|(run_id, _)| run_id.starts_with(prefix))
+            .map(|(run_id, run)| {
+                let ending = run.finished.as_ref().map(|(_, finished)| finished.ending());
+                (run_id.clone(), ending)
+            })
+            .collect()
     }
 
     /// Whether a run has ended; `None` for an unknown one.

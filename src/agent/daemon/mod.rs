@@ -9,6 +9,8 @@
 //!   run whose shim was killed, `memory` says which processes the kernel kills first;
 //! - `warm` says which keepers of warm parents there are; a keeper is a process of its own, and `shim`
 //!   holds its side of it;
+//! - `items` brings items of maps to the runs that are their workers, and tells how they ended; `map` is what both
+//!   sides keep of them;
 //! - `bundles` keeps the code that runs take their files from, `git` fetches it;
 //! - `lease` decides when a forgotten machine stops itself, `reclaim` asks whether its cloud
 //!   takes it back, `trash` deletes forgotten runs.
@@ -24,11 +26,13 @@ mod git;
 mod home;
 #[doc(hidden)]
 pub mod hostile;
+mod items;
 mod journal;
 mod lease;
 mod ledger;
 mod log_files;
 mod machine;
+mod map;
 mod memory;
 mod processes;
 mod progress;

@@ -21,6 +21,7 @@ const FILES: &[(&str, &str)] = files![
     "_hooks.py",
     "_http.py",
     "_info.py",
+    "_items.py",
     "_output.py",
     "_pickled.py",
     "_progress.py",

@@ -30,7 +30,9 @@ use super::{
     files, frame,
     home::{Home, RunFolder},
     ledger::{Ledger, LedgerError, Written},
-    log_files, remains,
+    log_files,
+    map::{links::Links, queue, share},
+    remains,
     reserve::free_bytes,
     trash::Trash,
     unix_ms,
@@ -79,6 +81,7 @@ struct Inner {
     shutdown: CancellationToken,
     trash: Trash,
     warm: Arc<Warm>,
+    links: Links,
 }
 
 /// The state on disk of a run without a driver.
@@ -110,6 +113,7 @@ impl Runs {
             shutdown,
             trash,
             warm,
+            links: Links::default(),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -119,6 +123,11 @@ impl Runs {
         for run_id in self.0.ledger.unfinished() {
             self.drive(run_id);
         }
+    }
+
+    /// The ways to the watchers of workers of maps.
+    pub(crate) fn links(&self) -> &Links {
+        &self.0.links
     }
 
     /// Why functions are not forked; `""` where they are.
@@ -213,6 +222,7 @@ impl Runs {
 
     async fn drive_to_its_end(&self, run_id: &str) {
         let finished = self.follow(run_id).await;
+        self.close_share(run_id, &finished).await;
         // Nothing of the run is alive. Where we are killed before this, they go with the run.
         let temporary = self.0.home.run(run_id).temporary();
         if std::fs::remove_dir(&temporary).is_err() {
@@ -231,6 +241,45 @@ impl Runs {
             tokio::time::sleep(RETRY_RECORD).await;
         }
         self.withdraw_stop(run_id);
+    }
+
+    /// Of a worker of a map: what its watcher has left is judged, before it is told that the worker has ended. After a
+    /// restart of the machine nobody knows which items began; they stay as they are written.
+    async fn close_share(&self, run_id: &str, finished: &Finished) {
+        if finished.ending() == Ending::MachineRestarted {
+            return;
+        }
+        loop {
+            let share = self.0.home.run(run_id).share();
+            let finished = finished.clone();
+            // An item that began, and whose end nobody has seen, may have ended well. The run itself may be to blame for the
+            // end of its watcher; the item that is may kill as many of them as it has retries.
+            let ending = match finished.ending() {
+                Ending::ShimLost => Ending::Interrupted,
+                seen => seen,
+            };
+            let closed = tokio::task::spawn_blocking(move || {
+                if !share.exists() {
+                    return Ok(());
+                }
+                share::close(&share, |item| queue::Ended {
+                    index: item.index,
+                    attempt: item.attempt,
+                    ending: ending.into(),
+                    exit_code: finished.exit_code,
+                    signal: finished.signal,
+                    message: finished.message.clone(),
+                    ..queue::Ended::default()
+                })
+            });
+            match closed.await.map_err(io::Error::other).flatten() {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::error!(run_id, %error, "the items of a worker could not be closed: trying again");
+                    tokio::time::sleep(RETRY_RECORD).await;
+                }
+            }
+        }
     }
 
     fn withdraw_stop(&self, run_id: &str) {
@@ -355,11 +404,12 @@ impl Runs {
         let mut stops = self.0.stops.subscribe();
         stops.mark_changed();
         let mut sent: Option<StopOrder> = None;
+        let mut orders = self.0.links.connected(run_id);
         loop {
             tokio::select! {
                 line = lines.next_line() => match line {
                     Ok(Some(line)) => self.hear(run_id, &line).await,
-                    Ok(None) | Err(_) => return,
+                    Ok(None) | Err(_) => break,
                 },
                 _ = stops.changed() => {
                     let order = stops.borrow_and_update().get(run_id).cloned();
@@ -371,11 +421,17 @@ impl Runs {
                         sent = Some(order);
                     }
                 }
+                // The same is true of this.
+                Some(order) = orders.recv() => drop(to_shim.write_all(&order).await),
             }
         }
+        self.0.links.disconnected(run_id);
     }
 
     async fn hear(&self, run_id: &str, line: &str) {
+        if self.0.links.heard(run_id, line) {
+            return;
+        }
         let words: Vec<&str> = line.split(' ').collect();
         let ["started", pid, at_ms] = words[..] else {
             return;

@@ -32,6 +32,7 @@ use super::{
     files,
     git::Fetches,
     home::Home,
+    items::Opened,
     lease::{self, Lease},
     ledger::Ledger,
     machine::{self, Probes},
@@ -40,7 +41,7 @@ use super::{
     runs::Runs,
     service::{Inner, Service},
 };
-use crate::protocol::{MAX_MESSAGE_BYTES, agent_server::AgentServer};
+use crate::protocol::{MAX_MESSAGE_BYTES, agent_server::AgentServer, items_server::ItemsServer};
 
 /// Connections waiting to be served.
 const BACKLOG: usize = 16;
@@ -105,6 +106,7 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         bundles: Bundles::open(home.bundles(), bundles::MOST).context("cannot open the folder of bundles")?,
         fetches: Fetches::open(&home, &runs, git_user).context("cannot open the folder of fetches")?,
         runs: runs.clone(),
+        items: Opened::default(),
         probes: Probes::default(),
         lease: Mutex::new(Lease::begin(lease::load(&home.lease()), began.elapsed())),
         reclaim,
@@ -130,6 +132,11 @@ pub(super) async fn serve(options: Options) -> anyhow::Result<()> {
         .initial_stream_window_size(4 * 1024 * 1024)
         .initial_connection_window_size(16 * 1024 * 1024)
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .add_service(
+            ItemsServer::new(service.clone())
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+        )
         .add_service(
             AgentServer::new(service)
                 .max_decoding_message_size(MAX_MESSAGE_BYTES)

@@ -25,6 +25,7 @@ use super::{
     bundles::{self, Bundles, Part, Progress},
     git::{Fetches, Order},
     home::Home,
+    items::Opened,
     journal::Commander,
     lease::{self, Lease, Limits},
     ledger::{Happened, Ledger, LedgerError, What},
@@ -39,7 +40,7 @@ use crate::protocol::{
     HelloRequest, ID_BYTES, INLINE_BYTES, LAST_MS, LAST_SIGNAL, LONGEST, LeaseReply, LeaseRequest,
     MESSAGE_BYTES, NotForked, PART_BYTES, PutBundleReply, PutBundleRequest, ReadBundleRequest,
     ReadLogRequest, ReadResultRequest, Reclaim, Replayed, RunState, StartRequest, StopRequest, TAIL_BYTES,
-    WatchRequest, agent_server::Agent, fact, is_run_id, version,
+    WatchRequest, agent_server::Agent, fact, is_exception, is_run_id, version,
 };
 
 /// Facts read from the ledger at once.
@@ -51,7 +52,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How soon a following reader sees new output.
 const FOLLOW: Duration = Duration::from_millis(50);
 
-type Sending<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(super) type Sending<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The service of one daemon; cheap to clone.
 #[derive(Clone, Debug)]
@@ -67,6 +68,7 @@ pub(super) struct Inner {
     pub(super) bundles: Bundles,
     pub(super) fetches: Fetches,
     pub(super) runs: Runs,
+    pub(super) items: Opened,
     pub(super) probes: Probes,
     pub(super) lease: Mutex<Lease>,
     /// When the cloud takes this machine back, once it said so (Unix time in milliseconds).
@@ -158,6 +160,7 @@ impl Agent for Service {
             takes_bundles: true,
             fetches_git: true,
             takes_pickles: true,
+            runs_items: true,
         }))
     }
 
@@ -608,9 +611,13 @@ pub(super) fn within_limits(finished: &mut Finished) {
         result: _,
         has_result,
         forked: _,
+        exception,
     } = finished;
     *signal = (*signal).clamp(0, LAST_SIGNAL);
     message.truncate(message.floor_char_boundary(MESSAGE_BYTES + '…'.len_utf8()));
+    if !is_exception(exception) {
+        exception.clear();
+    }
     let before_tail = log_tail.len().saturating_sub(TAIL_BYTES);
     log_tail.drain(..before_tail);
     for time in [started_ms, finished_ms] {
@@ -655,9 +662,11 @@ mod tests {
             log_tail: vec![b'x'; 10_000],
             result_bytes: u64::MAX,
             has_result: true,
+            exception: "e".repeat(300),
             ..Finished::default()
         };
         within_limits(&mut finished);
+        assert_eq!(finished.exception, "");
         let times = (finished.started_ms, finished.finished_ms);
         assert_eq!((finished.signal, times), (LAST_SIGNAL, (LAST_MS, LAST_MS)));
         assert!(finished.message.len() <= MESSAGE_BYTES + '…'.len_utf8());

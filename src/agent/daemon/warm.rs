@@ -173,7 +173,8 @@ impl Warm {
 /// The key of a run that could be forked. Work that has the agent's own user could end the keeper, and with it the
 /// runs of others: it gets none.
 fn key(home: &Home, spec: &RunSpec, user: &users::User) -> Option<Key> {
-    let is_function = matches!(spec.work, Some(Work::Function(_)));
+    // A worker of a map has a Python of its own for all its items.
+    let is_function = matches!(spec.work, Some(Work::Function(_))) && spec.worker.is_none();
     if !is_function || user.uid == Uid::effective().as_raw() {
         return None;
     }
@@ -422,6 +423,11 @@ mod tests {
             ..RunSpec::default()
         };
         assert_eq!(key(&home, &script, &other), None);
+        let worker = RunSpec {
+            worker: Some(crate::protocol::Worker::default()),
+            ..function(&[])
+        };
+        assert_eq!(key(&home, &worker, &other), None);
         let long = "x".repeat(NAME_BYTES + 1);
         for bad in ["", "-c", "a b", "1a", "a..b", "ä", ".", "a;b", &long] {
             assert_eq!(key(&home, &function(&[bad]), &other), None, "{bad:?}");

@@ -45,6 +45,9 @@ pub const LAST_SIGNAL: i32 = 64;
 /// Bytes of the message about the end of a run; one that was cut ends with `…` behind them.
 pub const MESSAGE_BYTES: usize = 1000;
 
+/// Bytes of the name of an exception's class.
+pub const EXCEPTION_BYTES: usize = 256;
+
 /// Bytes of the reason why functions are not forked.
 pub const WHY_BYTES: usize = 300;
 
@@ -60,6 +63,15 @@ pub const ADDRESSES: usize = 256;
 /// Runs that a machine has promised and not started yet: as many as it may run at the same time.
 pub const ACCEPTED: usize = 1024;
 
+/// Bytes of what an item of a map returns, at most.
+pub const VALUE_BYTES: usize = 256 * 1024;
+
+/// Items of one chunk, at most.
+pub const CHUNK_ITEMS: u32 = 65_536;
+
+/// Bytes of the items of one chunk, at most. A larger item is alone in its chunk.
+pub const CHUNK_ITEM_BYTES: usize = 1024 * 1024;
+
 /// The user that fetches from git run as, where the agent is root.
 pub const GIT_USER: &str = "skyward-git";
 
@@ -72,6 +84,11 @@ pub fn is_run_id(text: &str) -> bool {
         && text
             .bytes()
             .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+/// Whether this can name the class of an exception, or no class.
+pub fn is_exception(name: &str) -> bool {
+    name.len() <= EXCEPTION_BYTES && !name.contains(|c: char| c.is_control() || c.is_whitespace())
 }
 
 impl fmt::Debug for RunSpec {
@@ -117,6 +134,16 @@ mod tests {
         assert!(is_run_id("2f1c0e9a-5d1e-4c61-8f6a-000000000000-1-0"));
         for bad in ["", "..", "a/b", "A", "a_b", "a\0", &"a".repeat(129)] {
             assert!(!is_run_id(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_an_exception_is_short_and_one_word() {
+        for good in ["", "ValueError", "main.<locals>.Größe", &"e".repeat(256)] {
+            assert!(is_exception(good), "{good:?}");
+        }
+        for bad in ["a b", "a\n", "\u{1b}[31m", &"e".repeat(257)] {
+            assert!(!is_exception(bad), "{bad:?}");
         }
     }
 

@@ -28,6 +28,8 @@ pub enum Change {
     Offers(String),
     /// A namespace was added, changed or removed.
     Namespace(String),
+    /// A CronTask was added, changed or removed.
+    CronTask(Key),
 }
 
 /// Publishes to every subscriber. The context's [`Broadcast<Change>`] has the changes that the

@@ -8,6 +8,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use skyward_core::clock;
 use skyward_planner::{
     base::key::Key,
     pool::load::{PoolLoad, became_idle},
@@ -24,6 +25,8 @@ struct Known {
     load: PoolLoad,
     /// The outdated numbers of Tasks in the Pool's status, and since when.
     outdated: Option<((u32, u32), Instant)>,
+    /// Since when work waits.
+    waits_since: Option<Instant>,
 }
 
 /// The loads of all Pools: written by dispatchers, read by Pools and Machines.
@@ -36,19 +39,40 @@ pub struct PoolLoads {
 
 impl PoolLoads {
     /// Publishes a dispatcher's load. Readers are woken only when it changed.
-    pub fn publish(&self, pool: &Key, load: PoolLoad) {
+    pub fn publish(&self, pool: &Key, mut load: PoolLoad) {
+        let now = clock::now();
+        let waits = load.demand.waits();
         let mut pools = self.pools.lock();
-        let old = pools.get(pool);
-        if old.is_none_or(|old| old.load != load) {
-            let news = old.is_none_or(|old| became_idle(&old.load, &load));
-            let outdated = old.and_then(|old| old.outdated);
-            pools.insert(pool.clone(), Known { load, outdated });
-            drop(pools);
+        let (changed, news) = if let Some(known) = pools.get_mut(pool) {
+            let changed = !known.load.is_like(&load);
+            let news = became_idle(&known.load, &load);
+            load.uses = std::mem::take(&mut known.load.uses);
+            load.uses.note(load.machines_in_use(), now);
+            known.load = load;
+            known.waits_since = waits.then(|| known.waits_since.unwrap_or_else(Instant::now));
+            (changed, news)
+        } else {
+            load.uses.note(load.machines_in_use(), now);
+            let known = Known {
+                load,
+                outdated: None,
+                waits_since: waits.then(Instant::now),
+            };
+            pools.insert(pool.clone(), known);
+            (true, true)
+        };
+        drop(pools);
+        if changed {
             self.changed.send_modify(|n| *n += 1);
-            if news {
-                self.idle.publish(pool);
-            }
         }
+        if news {
+            self.idle.publish(pool);
+        }
+    }
+
+    /// Since when work of a Pool waits; `None`: none does, or nothing is known.
+    pub fn waits_since(&self, pool: &Key) -> Option<Instant> {
+        self.pools.lock().get(pool)?.waits_since
     }
 
     /// Whether the numbers of Tasks, running and waiting, in a Pool's status have been outdated for
@@ -180,6 +204,32 @@ mod tests {
         loads.publish(&pool, closed(0));
         assert_eq!(loads.runs_left_on(&pool, "m"), Some(0));
         assert_eq!(idle.try_next(), Some(pool), "its Machine waits for that");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_waits_since_it_came_and_no_longer_when_it_runs() {
+        let loads = PoolLoads::default();
+        let pool = Key::new("team", "train");
+        let waiting = |places| {
+            let mut load = load(1);
+            load.demand.places = places;
+            load
+        };
+        assert_eq!(loads.waits_since(&pool), None);
+        loads.publish(&pool, waiting(1));
+        let since = loads.waits_since(&pool);
+        assert!(since.is_some());
+        tokio::time::advance(Duration::from_secs(9)).await;
+        loads.publish(&pool, waiting(7));
+        assert_eq!(loads.waits_since(&pool), since);
+        assert_eq!(
+            loads.load(&pool).unwrap().uses.unused_since(8),
+            None,
+            "eight are of use"
+        );
+        loads.publish(&pool, waiting(0));
+        assert_eq!(loads.waits_since(&pool), None);
+        assert!(loads.load(&pool).unwrap().uses.last_used(8).is_some());
     }
 
     #[test]

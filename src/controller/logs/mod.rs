@@ -3,10 +3,11 @@
 //! Only the leader serves it, because only the leader holds connections to machines and the
 //! result store; its address stands in the leader Lease. [`crate::certificates`]
 //! makes its certificates, [`source`] joins the log in the store with that on the machine, [`bootstraps`] has
-//! the output of Machines' bootstraps, [`uploads`] takes bundles. The contract is in `skyward-subresources`,
+//! the output of Machines' bootstraps, [`items`] has what became of the items of maps, [`uploads`] takes bundles. The contract is in `skyward-subresources`,
 //! `data` and `uploads`.
 
 mod bootstraps;
+mod items;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use axum::{
     extract::{Path, Query, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use rustls::ServerConfig;
@@ -60,6 +61,8 @@ const CONNECTIONS: Limits = Limits {
     known: STREAMS + 128,
     anonymous: 256,
 };
+/// Logs of maps that are looked through at once: that of a million items takes some 50 MB meanwhile.
+const MAPS: usize = 2;
 /// How often certificates are looked at.
 const LOOK: Duration = Duration::from_mins(1);
 /// After a failure.
@@ -150,6 +153,10 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         live: context.live.clone(),
         store: context.store.clone(),
         streams: Arc::new(Semaphore::new(STREAMS)),
+        maps: Arc::new(Semaphore::new(MAPS)),
+        last_read: Arc::default(),
+        client: Some(context.client.clone()),
+        epoch: context.epoch,
     };
     let pass_on = async {
         while ready.changed().await.is_ok() {
@@ -178,6 +185,12 @@ struct Shared {
     live: Arc<Live>,
     store: Arc<Store>,
     streams: Arc<Semaphore>,
+    /// Logs of maps that are looked through.
+    maps: Arc<Semaphore>,
+    last_read: Arc<items::LastRead>,
+    /// `None` in tests, which retry nothing.
+    client: Option<kube::Client>,
+    epoch: u64,
 }
 
 fn router(shared: Shared) -> Router {
@@ -185,6 +198,8 @@ fn router(shared: Shared) -> Router {
         .route("/v1/tasks/{namespace}/{uid}/runs", get(runs))
         .route("/v1/tasks/{namespace}/{uid}/log", get(log))
         .route("/v1/tasks/{namespace}/{uid}/result", get(result))
+        .route("/v1/tasks/{namespace}/{uid}/items", get(items::read))
+        .route("/v1/tasks/{namespace}/{uid}/retry", post(items::retry))
         .route("/v1/machines/{namespace}/{name}/log", get(machine_log))
         .route(
             "/v1/bundles/{namespace}/{digest}",

@@ -374,6 +374,10 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
         live: live.clone(),
         store: world.store.clone(),
         streams: Arc::new(Semaphore::new(8)),
+        maps: Arc::new(Semaphore::new(1)),
+        last_read: Arc::default(),
+        client: None,
+        epoch: 1,
     };
     let run = world.machine.run.clone();
     let read = |follow| {
@@ -476,6 +480,10 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
         live: known,
         store: world.store.clone(),
         streams: streams.clone(),
+        maps: Arc::new(Semaphore::new(1)),
+        last_read: Arc::default(),
+        client: None,
+        epoch: 1,
     };
     let shutdown = CancellationToken::new();
     let (_keep, config) = watch::channel(server);

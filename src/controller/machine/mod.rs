@@ -147,7 +147,7 @@ impl Reconcile for Machines {
     }
 
     fn warn(key: &Key, error: &act::Error, source: Option<String>, times: u32) {
-        tracing::warn!(machine = %key, %error, source, times, "a Machine could not be brought further; trying again");
+        tracing::warn!(machine = %key, %error, source, times, "a Machine could not be reconciled; trying again");
     }
 
     fn forget(&self, key: &Key) {
@@ -199,7 +199,7 @@ async fn route(context: &Context) {
                         of_provider(name);
                     }
                 }
-                Change::Offers(_) | Change::Namespace(_) => {}
+                Change::Offers(_) | Change::Namespace(_) | Change::CronTask(_) => {}
             },
             // Machines become idle with every run; only draining Machines wait for that, and the one whose turn it is
             // to change its environment.

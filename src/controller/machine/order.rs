@@ -76,8 +76,8 @@ pub fn order(machine: &MachineFacts, pool: &PoolSpec, parts: OrderParts<'_>) -> 
         boot_script: boot_script(parts.capabilities, parts.waits),
         host_token: parts.host_token,
         pool: PoolShape {
-            machines: pool.nodes.desired,
-            connected: pool.is_connected() && pool.nodes.desired > 1,
+            machines: pool.nodes.most(),
+            connected: pool.is_connected() && pool.nodes.most() > 1,
         },
         overrides: spec
             .settings
@@ -246,6 +246,7 @@ mod tests {
         Endpoint {
             dial: Dial::Address("10.0.0.7:2222".parse().unwrap()),
             user: "root".into(),
+            password: None,
         }
     }
 

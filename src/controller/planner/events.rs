@@ -14,6 +14,18 @@ pub mod reason {
     pub const POOL_READY: &str = "PoolReady";
     /// Pool: it cannot go on until somebody acts.
     pub const POOL_STALLED: &str = "PoolStalled";
+    /// Pool: work waits that is worth more machines.
+    pub const POOL_GROWS: &str = "PoolGrows";
+    /// Pool: machines beyond `nodes.desired` failed, and it grows later.
+    pub const GROWTH_FAILED: &str = "GrowthFailed";
+    /// Pool: machines have been unneeded for a while.
+    pub const POOL_SHRINKS: &str = "PoolShrinks";
+    /// Pool: it is idle, and will sleep.
+    pub const POOL_SLEEPS_SOON: &str = "PoolSleepsSoon";
+    /// Pool: it has nothing to do, and returns its machines.
+    pub const POOL_SLEEPS: &str = "PoolSleeps";
+    /// Pool: work came while it slept.
+    pub const POOL_WAKES: &str = "PoolWakes";
     /// Pool: a changed image goes from machine to machine.
     pub const ENVIRONMENT_CHANGING: &str = "EnvironmentChanging";
     /// Pool: every machine has the environment of the image. Machine: its runs find another environment.
@@ -73,6 +85,10 @@ pub mod reason {
     pub const RESTORE_DECIDED: &str = "RestoreDecided";
     /// Lease: an agent refuses our epoch and the Lease is not ours, so this process ends.
     pub const SUPERSEDED: &str = "Superseded";
+    /// CronTask: it made a Task.
+    pub const TASK_MADE: &str = "TaskMade";
+    /// CronTask: a time of its schedule was left out.
+    pub const SCHEDULE_MISSED: &str = "ScheduleMissed";
     /// Task: its runs were started.
     pub const TASK_STARTED: &str = "TaskStarted";
     /// Task: every run succeeded.
@@ -83,7 +99,7 @@ pub mod reason {
     pub const RUN_HELD_UP: &str = "RunHeldUp";
     /// Task: the API server does not take its status; the note says what it answers.
     pub const STATUS_REFUSED: &str = "StatusRefused";
-    /// Task: its machine was lost and it starts again.
+    /// Task: its machine was lost, or a run failed, and it starts again.
     pub const TASK_RETRIED: &str = "TaskRetried";
 }
 

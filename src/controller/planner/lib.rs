@@ -10,15 +10,19 @@
 //!   record says, names and costs.
 //! - [`restore`]: evidence that a cluster was restored, and which Providers are held for that.
 //! - [`accounts`]: what is offered, unavailable, used, spent and left behind at accounts.
+//! - [`cron`]: which Tasks a CronTask makes, and when.
 //! - [`pool`], [`machine`], [`provider`]: their plans; begin reading at `pool/plan.rs`.
+//! - [`map`]: which worker runs which items of a Task with `forEach`; begin reading at `map/plan.rs`.
 //! - [`task`]: the dispatcher of a Pool, from queue to result; begin reading at
 //!   `task/dispatcher/mod.rs`.
 
 pub mod accelerators;
 pub mod accounts;
 pub mod base;
+pub mod cron;
 pub mod events;
 pub mod machine;
+pub mod map;
 pub mod money;
 pub mod pool;
 pub mod provider;

@@ -4,18 +4,7 @@ use skyward_api::{
     condition::{self, find, reason},
     machine::{MachineSpec, MachineStatus},
 };
-
-/// Name of a Machine: unique for ever, since the UID of its Pool and an attempt that is
-/// never used twice are part of it; a DNS label, since a Pod may have the same name.
-pub fn machine_name(pool: &str, pool_uid: &str, slot: u32, attempt: u32) -> String {
-    let stem: String = pool
-        .chars()
-        .take(40)
-        .map(|c| if c == '.' { '-' } else { c })
-        .collect();
-    let uid: String = pool_uid.chars().filter(|c| *c != '-').take(5).collect();
-    format!("{}-{uid}-{slot}-{attempt}", stem.trim_end_matches('-'))
-}
+pub use skyward_core::order::machine_name;
 
 /// Whether a record is of the installation `cluster`; `unnamed`: the installation of records that
 /// name none.
@@ -23,10 +12,12 @@ pub fn is_of(spec: &MachineSpec, cluster: &str, unnamed: &str) -> bool {
     spec.installation.as_deref().unwrap_or(unnamed) == cluster
 }
 
-/// Whether the order of a machine was refused as it is. Deletion leaves that condition.
+/// Whether the order of a machine was refused as it is, or by a cloud that takes none now: it is tried again, and the Pool
+/// gives it up where another Offer fits. Deletion leaves that condition.
 pub fn is_refused(status: &MachineStatus) -> bool {
+    let reasons = [reason::ORDER_REFUSED, reason::PROVIDER_UNAVAILABLE];
     find(&status.conditions, condition::ACCEPTED)
-        .is_some_and(|c| c.status == "False" && c.reason == reason::ORDER_REFUSED)
+        .is_some_and(|c| c.status == "False" && reasons.contains(&c.reason.as_str()))
 }
 
 /// Precedes the end of an output in messages of conditions.

@@ -12,7 +12,11 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use skyward_api::{Machine, Pool, labels, machine::MachineSpec, pool::PoolStatus};
+use skyward_api::{
+    Machine, Pool, labels,
+    machine::MachineSpec,
+    pool::{PoolStatus, ScalingReason},
+};
 use skyward_core::{Deletion, ErrorKind, PoolScope, ProviderError};
 use skyward_planner::{
     accounts::quota::Quota,
@@ -94,9 +98,15 @@ const NEWS_OF_STATUS: &[&str] = &[
     reason::COST_FINAL,
     reason::ENVIRONMENT_CHANGED,
     reason::ENVIRONMENT_CHANGING,
+    reason::GROWTH_FAILED,
+    reason::POOL_GROWS,
     reason::POOL_PROVISIONED,
     reason::POOL_READY,
+    reason::POOL_SHRINKS,
+    reason::POOL_SLEEPS,
+    reason::POOL_SLEEPS_SOON,
     reason::POOL_STALLED,
+    reason::POOL_WAKES,
 ];
 
 /// Carries out.
@@ -125,7 +135,12 @@ pub(super) async fn act(
     let outdated = context.loads.outdates(&key, numbers(&seen.pool.status));
     if differs(&plan.status, &seen.pool.status, outdated) && !plan.actions.contains(&Action::AddFinalizer) {
         match write_status(context, record.object(), &plan.status).await {
-            Ok(fresh) => record.wrote(fresh),
+            Ok(fresh) => {
+                record.wrote(fresh);
+                if let Some(reason) = scaled(&plan.status, &seen.pool.status) {
+                    context.metrics.pool_scaled(reason);
+                }
+            }
             Err(error) => {
                 for (name, _) in &orders {
                     context.fleet.cancel(&Key::new(&seen.pool.namespace, *name));
@@ -165,6 +180,13 @@ fn reservations(seen: &Observed, orders: &Orders<'_>) -> Vec<(String, Reserved)>
         .iter()
         .map(|(name, spec)| ((*name).to_owned(), Reserved::of(&seen.pool.uid, spec)))
         .collect()
+}
+
+/// Why a plan works towards another number of machines than the one before.
+fn scaled(new: &PoolStatus, old: &PoolStatus) -> Option<ScalingReason> {
+    let scaling = new.scaling.as_ref()?;
+    let changed = old.desired_machines.is_some() && new.desired_machines != old.desired_machines;
+    scaling.reason.filter(|_| changed)
 }
 
 /// The numbers of running and waiting Tasks in a status.

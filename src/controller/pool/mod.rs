@@ -50,6 +50,8 @@ use crate::{
 const PER_SLOT: u16 = 4;
 /// How often it is looked whether a Pool's status says outdated numbers of Tasks.
 const LOOK: Duration = Duration::from_secs(1);
+/// Work that came within this time is new: each is seen by two looks.
+const JUST_NOW: Duration = Duration::from_secs(2);
 /// Wait after the API server refused a Machine; it doubles up to this many times its value.
 const REFUSED_WAIT: Duration = Duration::from_secs(5);
 const MAX_REFUSED_FACTOR: u32 = 12;
@@ -144,6 +146,7 @@ async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
                 Change::Namespace(name) => {
                     wake_where(&context.caches.pools, work_queue, |pool| pool.namespace().as_deref() == Some(&name));
                 }
+                Change::CronTask(_) => {}
             },
             pool = idle.next() => {
                 // Machines become idle with every run; only a Pool with pending changes waits for
@@ -153,7 +156,9 @@ async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
                 }
             }
             _ = rest.tick() => {
-                wake_where(&context.caches.pools, work_queue, |pool| is_stale(pool, &context.loads));
+                wake_where(&context.caches.pools, work_queue, |pool| {
+                    is_stale(pool, &context.loads) || has_new_work(pool, &context.loads)
+                });
             }
             changed = accounts.changed() => {
                 if changed.is_err() {
@@ -169,6 +174,17 @@ async fn route(context: &Context, work_queue: &WorkQueue<Key>) {
 fn is_stale(pool: &Pool, loads: &PoolLoads) -> bool {
     let told = pool.status.as_ref().map(act::numbers);
     told.is_some_and(|told| loads.outdates(&key_of(pool), told))
+}
+
+/// Whether work waits that wakes the Pool, or that came just now and may make it grow. Later looks at work that goes on
+/// waiting are asked for by the plan.
+fn has_new_work(pool: &Pool, loads: &PoolLoads) -> bool {
+    let Some(since) = loads.waits_since(&key_of(pool)) else {
+        return false;
+    };
+    let scaling = pool.status.as_ref().and_then(|status| status.scaling.as_ref());
+    let is_asleep = scaling.is_some_and(|scaling| scaling.sleeping_since.is_some());
+    is_asleep || (pool.spec.nodes.grows() && since.elapsed() <= JUST_NOW)
 }
 
 fn waits_for_idle(pool: &Pool) -> bool {
@@ -250,7 +266,7 @@ impl Reconcile for Pools {
     }
 
     fn warn(key: &Key, error: &act::Error, source: Option<String>, times: u32) {
-        tracing::warn!(pool = %key, %error, source, times, "a Pool could not be brought further; trying again");
+        tracing::warn!(pool = %key, %error, source, times, "a Pool could not be reconciled; trying again");
     }
 
     fn forget(&self, key: &Key) {
@@ -299,6 +315,39 @@ mod rest {
     use super::*;
     use crate::hints::pool_loads::NUMBERS;
     use skyward_planner::pool::load::PoolLoad;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_that_sleeps_or_grows_is_looked_at_when_work_comes() {
+        let pool = |nodes: serde_json::Value, status: serde_json::Value| -> Pool {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
+                "metadata": { "name": "train", "namespace": "team" },
+                "spec": { "provider": "a", "nodes": nodes }, "status": status
+            }))
+            .unwrap()
+        };
+        let fixed = pool(serde_json::json!({ "desired": 1 }), serde_json::json!({}));
+        let grows = pool(
+            serde_json::json!({ "desired": 1, "max": 4 }),
+            serde_json::json!({}),
+        );
+        let asleep = serde_json::json!({ "scaling": { "sleepingSince": "2026-11-21T10:00:00Z" } });
+        let sleeps = pool(serde_json::json!({ "desired": 1 }), asleep);
+        let loads = PoolLoads::default();
+        let mut load = PoolLoad::default();
+        loads.publish(&Key::new("team", "train"), load.clone());
+        let news = || [&fixed, &grows, &sleeps].map(|pool| has_new_work(pool, &loads));
+        assert_eq!(news(), [false; 3]);
+        load.demand.places = 1;
+        loads.publish(&Key::new("team", "train"), load);
+        assert_eq!(news(), [false, true, true]);
+        tokio::time::advance(JUST_NOW + LOOK).await;
+        assert_eq!(
+            news(),
+            [false, false, true],
+            "the plan of a Pool that grows looks again itself"
+        );
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_pool_that_says_outdated_numbers_of_tasks_is_looked_at_again() {

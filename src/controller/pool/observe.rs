@@ -56,6 +56,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         changing: false,
         environment: None,
         provisioned: false,
+        ordered_at: None,
         ready_at: None,
         failure: None,
         runs: None,
@@ -219,6 +220,7 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
     ProviderFacts {
         billing_step_seconds: seconds(|capabilities| capabilities.billing_step),
         billing_minimum_seconds: seconds(|capabilities| capabilities.billing_minimum),
+        idle_timeout: spec.and_then(|spec| ResolvedProvider::of(spec).idle_timeout),
         proves_host_keys: spec.zip(client.as_ref()).is_some_and(|(spec, client)| {
             are_proved(
                 ResolvedProvider::of(spec).host_key_policy,
@@ -228,6 +230,9 @@ pub(crate) fn provider_facts(context: &Context, namespace: &str, name: &str) -> 
         marketplace: client
             .as_ref()
             .is_some_and(|client| client.provider.capabilities().marketplace),
+        unpriced: client
+            .as_ref()
+            .is_some_and(|client| client.provider.capabilities().unpriced),
         account: account_facts(context, name, provider.as_deref()),
         account_id: provider
             .as_ref()

@@ -18,6 +18,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use skyward_api::Provider as ProviderObject;
+use skyward_core::{Credentials, ProviderError};
 use skyward_planner::{
     base::{key::Key, requeue::Next},
     provider::plan::{self, Plan, ProviderMemory, Refresh},
@@ -33,6 +34,16 @@ use crate::{
     newest::Record,
     reconcile::{Reconcile, drive},
 };
+
+/// The credentials of a Provider, from its Secret in the namespace of the operator, for what is no controller.
+pub async fn credentials_of(
+    client: &kube::Client,
+    namespace: &str,
+    provider: &ProviderObject,
+) -> Result<Credentials, ProviderError> {
+    let read = credentials::read(client, namespace, provider).await?;
+    Ok(read.credentials)
+}
 
 /// Providers looked at at the same time. Each that answers takes some MB for its offers: with 64
 /// the controller took 108 MiB, and its limit is 96.
@@ -112,7 +123,7 @@ fn concerned(context: &Context, change: Change) -> Vec<Key> {
             // The Machine is gone, and with it the name of its Provider.
             None => all(context),
         },
-        Change::Pool(_) | Change::Offers(_) | Change::Namespace(_) => Vec::new(),
+        Change::Pool(_) | Change::Offers(_) | Change::Namespace(_) | Change::CronTask(_) => Vec::new(),
     }
 }
 

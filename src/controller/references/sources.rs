@@ -25,6 +25,8 @@ const MOST: usize = 8;
 const MOST_BYTES: usize = 2 * 1024 * 1024;
 /// Uploads whose files are selected at once: each holds the names of its files meanwhile.
 pub(super) const SELECTIONS: usize = 2;
+/// Those of one namespace: its large uploads keep no Task of another one waiting.
+pub(super) const OF_NAMESPACE: usize = 1;
 
 /// A bundle, shared by all runs that are started with it.
 pub(crate) struct Bundle {
@@ -134,7 +136,7 @@ impl References {
         let bundle = match (&source.config_map, &source.bundle) {
             (Some(map), _) => self.config_map(place.namespace, map, &selection).await?,
             (None, Some(bundle)) => {
-                let _turn = self.selections.acquire().await;
+                let _turn = self.selections.wait(place.namespace, &bundle.digest).await;
                 let (digest, stored) = Stored::find(&self.store, place, bundle, selection).await?;
                 Bundle {
                     digest,

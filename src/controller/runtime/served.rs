@@ -4,7 +4,7 @@ use std::{fmt::Debug, time::Duration};
 
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
-use skyward_api::{Machine, Offer, Pool, Provider, Task};
+use skyward_api::{CronTask, Machine, Offer, Pool, Provider, Task};
 use tokio::time::sleep;
 
 use crate::{health::Health, runtime::Error};
@@ -15,7 +15,8 @@ pub(crate) async fn wait_for_crds(client: &Client, health: &Health) -> Result<()
     served::<Machine>(client, health).await?;
     served::<Provider>(client, health).await?;
     served::<Offer>(client, health).await?;
-    served::<Task>(client, health).await
+    served::<Task>(client, health).await?;
+    served::<CronTask>(client, health).await
 }
 
 async fn served<K>(client: &Client, health: &Health) -> Result<(), Error>

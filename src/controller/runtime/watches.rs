@@ -15,7 +15,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use skyward_api::{Machine, Offer, Pool, Provider as ProviderObject};
+use skyward_api::{CronTask, Machine, Offer, Pool, Provider as ProviderObject};
 use skyward_planner::base::key::{Key, key_of};
 use tokio::task::JoinSet;
 
@@ -91,6 +91,12 @@ pub(super) fn watch_all(
                 Seen::Listed { now, .. } => shelves.replace(now),
             },
             |offer: &Offer| Change::Offers(offer.spec.provider.clone()),
+        ),
+        cron_tasks: watches.start(
+            PAGE,
+            Arc::default(),
+            |_| {},
+            |cron: &CronTask| Change::CronTask(key_of(cron)),
         ),
         namespaces: watches.start(
             PAGE_OF_SMALL,

@@ -162,7 +162,7 @@ impl Actor {
                 _ = tick.tick(), if self.dispatcher.wants_ticks() => {
                     self.remember();
                     self.dispatcher.on(Event::Tick, now());
-                    while self.dispatcher.has_progress(now()) && self.runner.may_tell_progress() {
+                    while self.dispatcher.has_progress(now()) && self.runner.may_tell_progress(&self.key) {
                         self.dispatcher.on(Event::TellProgress, now());
                     }
                 }

@@ -1,5 +1,6 @@
 //! Brings logs and results from agents into the store, a piece at a time.
 
+mod ranks;
 mod recall;
 mod summary;
 
@@ -35,7 +36,9 @@ use crate::{
     task::{environment::RESULT_LIMIT, pace::Pace},
 };
 
+pub(crate) use ranks::keep_ranks;
 pub(crate) use recall::{recall, recall_later};
+pub(crate) use summary::{reason_of, signal_name};
 
 /// Once so many bytes of a log or value have come, they are stored.
 const PIECE: usize = 512 * 1024;
@@ -217,7 +220,8 @@ fn of_machine(error: AgentError) -> CollectError {
     CollectError::Machine(error.to_string())
 }
 
-fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
+/// What a failure of the store means; it is counted.
+pub(crate) fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
     use std::error::Error;
     let text = match error.source() {
         Some(cause) => format!("{error}: {cause}"),
@@ -237,6 +241,9 @@ fn of_store(error: &skyward_store::Error, metrics: &Metrics) -> CollectError {
         skyward_store::Error::BadId(_)
         | skyward_store::Error::Gap { .. }
         | skyward_store::Error::TooManyUploads
+        | skyward_store::Error::Contended
+        | skyward_store::Error::Strange(_)
+        | skyward_store::Error::Misnamed(_)
         | skyward_store::Error::Other(_) => {
             metrics.store_failed("other");
             CollectError::Store(text)

@@ -165,6 +165,7 @@ mod tests {
             resolved: None,
             source: source.map(ToOwned::to_owned),
             commit: String::new(),
+            items: None,
         };
         let refusal = |source, takes| {
             agrees(&order(source), takes)

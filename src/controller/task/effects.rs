@@ -9,13 +9,9 @@ use std::{
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-    runtime::reflector::ObjectRef,
-};
+use kube::{Api, ResourceExt, api::ListParams, runtime::reflector::ObjectRef};
 use skyward_api::{
-    Machine, Task, TaskStatus,
+    Machine, Task, TaskPhase,
     shared::EnvFrom,
     task::{Source, SourceStatus},
 };
@@ -23,14 +19,14 @@ use skyward_core::clock;
 use skyward_planner::{
     base::key::Key,
     task::{
+        dependencies::Found,
         message::{
             CollectError, CollectOrder, Collected, Effect, Event, FetchKey, FetchOrder, StartError,
-            StartOrder, WriteError,
+            StartOrder,
         },
         model::{RunId, SlotAttempt},
         references::{Resolved, Unresolved},
         run::{Progress, RunState, Told},
-        status,
     },
 };
 use skyward_remote::{
@@ -39,13 +35,14 @@ use skyward_remote::{
     turns::Turns,
 };
 use tokio::{
-    sync::{Semaphore, mpsc},
+    sync::mpsc,
     time::{Instant, timeout},
 };
 
 use crate::{
     context::Context,
     deadline::words,
+    guard::Guarded,
     references::Place,
     task::{
         collect::{self, AnyReader},
@@ -53,22 +50,23 @@ use crate::{
         environment,
         git::{self, Fetcher},
         housekeeping::Expiry,
-        progress,
+        map, own_pool, progress,
         reclaim::Reclaim,
         told::{self, answered, weighed},
+        writes::{Writes, Written},
     },
 };
 
 /// Longest wait for the store.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Writes to the API server at once, over all Pools.
-const WRITES: usize = 64;
 /// Ended runs whose log or result is fetched at once, over all Pools.
 const COLLECTS: usize = 32;
 /// Running logs that are copied at once, over all Pools: apart, so that large results
 /// never keep live logs waiting.
 const COPIES: usize = 16;
-/// Most fetches, and most copies, of one namespace: a transfer holds two pieces at most, of
+/// Tasks that are read for Tasks that depend on them at once, over all Pools. One may have more than a MiB.
+const LOOKUPS: usize = 16;
+/// Most fetches, most copies, and most of those reads, of one namespace: a transfer holds two pieces at most, of
 /// 768 KiB each.
 const EACH: usize = 6;
 
@@ -80,12 +78,14 @@ pub(crate) struct EffectRunner {
     pub(crate) context: Context,
     expiry: Expiry,
     reclaim: Reclaim,
-    writes: Semaphore,
+    writes: Writes,
     collects: Arc<Turns>,
     copies: Arc<Turns>,
     deliveries: Arc<Turns>,
+    lookups: Arc<Turns>,
     fetches: git::UnderWay,
     progress: progress::Pace,
+    pub(crate) maps: map::Maps,
 }
 
 impl EffectRunner {
@@ -94,18 +94,20 @@ impl EffectRunner {
             context,
             expiry,
             reclaim: Reclaim::default(),
-            writes: Semaphore::new(WRITES),
+            writes: Writes::default(),
             collects: Turns::new(COLLECTS, EACH),
             copies: Turns::new(COPIES, EACH),
             deliveries: delivery::turns(),
+            lookups: Turns::new(LOOKUPS, EACH),
             fetches: git::UnderWay::default(),
             progress: progress::Pace::default(),
+            maps: map::Maps::default(),
         })
     }
 
-    /// Whether how far a Task is may be written now.
-    pub(crate) fn may_tell_progress(&self) -> bool {
-        self.progress.take(Instant::now())
+    /// Whether how far a Task of that Pool is may be written now.
+    pub(crate) fn may_tell_progress(&self, pool: &Key) -> bool {
+        self.progress.take(pool, Instant::now())
     }
 
     fn tasks(&self, pool: &Key) -> Api<Task> {
@@ -130,6 +132,8 @@ impl EffectRunner {
             Effect::Live(uid, runs) => self.context.live.set(&uid, runs),
             Effect::Progress(run, progress) => self.context.live.progress(&run, progress),
             Effect::Entered(phase) => self.context.metrics.task_entered(phase),
+            Effect::Failed(reason) => self.context.metrics.task_failed(reason),
+            Effect::Retried(cause) => self.context.metrics.task_retried(cause),
             Effect::RunEnded(reason, forked) => {
                 self.context.metrics.run(reason);
                 self.context.metrics.function(forked);
@@ -156,6 +160,12 @@ impl EffectRunner {
                 self.fetches.begin(pool, FetchKey::Run(order.run.clone()));
                 return Some(Effect::Start(order));
             }
+            Effect::BeginMap(order) => {
+                self.maps.begin(&order.uid);
+                return Some(Effect::BeginMap(order));
+            }
+            Effect::TellMap(uid, news) => self.maps.tell(&uid, *news),
+            Effect::EndMap(uid) => self.maps.end(&uid),
             other => return Some(other),
         }
         None
@@ -174,7 +184,14 @@ impl EffectRunner {
                 version,
                 status,
             } => {
-                let result = self.write(&pool, &uid, &name, &version, &status).await;
+                let Context { client, metrics, .. } = &self.context;
+                let written = Written {
+                    uid: &uid,
+                    name: &name,
+                    version: &version,
+                    status: &status,
+                };
+                let result = self.writes.write(client, metrics, &pool, written).await;
                 Event::Written { uid, write, result }
             }
             Effect::Fetch(order) => Event::Fetched {
@@ -182,6 +199,18 @@ impl EffectRunner {
                 result: self.fetch(&pool, &order).await,
             },
             Effect::Reread { uid, name } => Event::Reread(uid, self.read(&pool, &name).await),
+            Effect::ReadDependency(name) => {
+                let found = self.read_dependency(&pool, &name).await;
+                Event::Dependency(name, found)
+            }
+            Effect::MakePool(object) => {
+                let _turn = self.writes.turn(&pool).await;
+                Event::PoolMade(own_pool::make(&self.context, &pool, &object).await)
+            }
+            Effect::DeletePool(uid) => {
+                let _turn = self.writes.turn(&pool).await;
+                Event::PoolDeleted(own_pool::delete(&self.context, &pool, uid).await)
+            }
             Effect::ListMachines => Event::MachinesListed(self.list_machines(&pool).await),
             Effect::Follow {
                 place,
@@ -256,6 +285,11 @@ impl EffectRunner {
                 let result = collect::recall_later(store, &uid, after, metrics).await;
                 Event::TaskRecalled(uid, result)
             }
+            Effect::KeepRanks { uid, ranks, attempt } => {
+                let Context { store, metrics, .. } = &self.context;
+                let result = collect::keep_ranks(store, &uid, &ranks, attempt, metrics).await;
+                Event::RanksKept { uid, attempt, result }
+            }
             Effect::CopyLog { run, machine, limit } => {
                 self.copy_log(&pool, &run, &machine, limit).await;
                 Event::LogCopied(run)
@@ -273,15 +307,25 @@ impl EffectRunner {
                     // Whether the Task is gone for good is not known; the hourly sweep decides.
                     return;
                 }
-                if let Err(error) = self.context.store.delete_task(&uid).await {
+                if let Err(error) = self.context.store.discard(&uid).await {
                     // The store's hourly sweep finds it again.
                     tracing::warn!(%uid, %error, "logs and results of a deleted Task stay for now");
                 }
                 return;
             }
+            Effect::BeginMap(order) => {
+                if let Some(news) = self.maps.take(&order.uid) {
+                    map::run(self, pool, *order, news, event_tx).await;
+                }
+                return;
+            }
             Effect::Live(..)
+            | Effect::TellMap(..)
+            | Effect::EndMap(_)
             | Effect::Progress(..)
             | Effect::Entered(_)
+            | Effect::Failed(_)
+            | Effect::Retried(_)
             | Effect::RunEnded(..)
             | Effect::Warn(_)
             | Effect::Publish { .. }
@@ -293,38 +337,13 @@ impl EffectRunner {
         let _ = event_tx.send(event).await;
     }
 
-    async fn write(
-        &self,
-        pool: &Key,
-        uid: &str,
-        name: &str,
-        version: &str,
-        status: &TaskStatus,
-    ) -> Result<Arc<Task>, WriteError> {
-        let patch = match serde_json::from_value(status::patch(uid, version, status)) {
-            Ok(patch) => Patch::Json::<()>(patch),
-            Err(error) => return Err(WriteError::Invalid(error.to_string())),
-        };
-        let _permit = self.writes.acquire().await;
-        self.context.metrics.api_write("Task");
-        let api = self.tasks(pool);
-        match api.patch_status(name, &PatchParams::default(), &patch).await {
-            Ok(task) => Ok(Arc::new(task)),
-            Err(kube::Error::Api(answer)) => Err(match answer.code {
-                404 => WriteError::Gone,
-                409 => WriteError::Conflict,
-                400 | 413 | 422 => WriteError::Invalid(answer.message.clone()),
-                code => {
-                    tracing::warn!(%pool, task = name, code, error = %answer.message,
-                        "a status could not be written");
-                    WriteError::Unknown(answer.message.clone())
-                }
-            }),
-            Err(error) => {
-                tracing::warn!(%pool, task = name, %error, "a status could not be written");
-                Err(WriteError::Unknown(words(&error)))
-            }
+    /// The values to mask in what a Task's work says; `None`: they cannot be read now.
+    pub(crate) async fn secrets(&self, pool: &Key, refs: &[EnvFrom]) -> Option<Vec<String>> {
+        if !refs.iter().any(|reference| reference.secret_ref.is_some()) {
+            return Some(Vec::new());
         }
+        let resolved = self.resolve(pool, refs, None).await.ok()?;
+        Some(resolved.secrets.to_vec())
     }
 
     async fn resolve(
@@ -364,9 +383,25 @@ impl EffectRunner {
         begun.unless_cancelled(work).await
     }
 
-    async fn read(&self, pool: &Key, name: &str) -> Result<Option<Arc<Task>>, String> {
+    pub(crate) async fn read(&self, pool: &Key, name: &str) -> Result<Option<Arc<Task>>, String> {
         let task = self.tasks(pool).get_opt(name).await;
         task.map(|task| task.map(Arc::new)).map_err(|error| words(&error))
+    }
+
+    /// The Task of that name, which others depend on, past all caches: ended Tasks are not watched.
+    async fn read_dependency(&self, pool: &Key, name: &str) -> Result<Option<Found>, String> {
+        let _turn = self.lookups.wait(&pool.namespace, &pool.name).await;
+        let api: Api<Guarded<Task>> = Api::namespaced(self.context.client.clone(), &pool.namespace);
+        let found = api.get_opt(name).await.map_err(|error| words(&error))?;
+        Ok(found.and_then(|task| match task.0 {
+            Ok(task) => Found::of(&task),
+            // It is left alone by everybody until somebody corrects or deletes it: it is waited for.
+            Err(invalid) => Some(Found {
+                uid: invalid.metadata.uid?.into(),
+                phase: TaskPhase::Pending,
+                reason: String::new(),
+            }),
+        }))
     }
 
     /// A fresh list, without any cache: an object that is not in it is gone.
@@ -477,6 +512,10 @@ impl EffectRunner {
             .agent_on(pool, &order.machine, order.connection)
             .map_err(StartError::Agent)?;
         delivery::takes(&task, agent.takes_pickles(), &order.machine).map_err(StartError::References)?;
+        if order.items.is_some() && !agent.runs_items() {
+            let old = delivery::outdated(&order.machine, "runs no items of forEach");
+            return Err(StartError::References(old));
+        }
         if let Some(source) = &task.spec.source {
             let deliverer = Deliverer {
                 turns: &self.deliveries,

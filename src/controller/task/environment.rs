@@ -13,7 +13,7 @@ use skyward_api::{
 };
 use skyward_core::accelerator::{self, Visible};
 use skyward_planner::task::{message::StartOrder, references::Resolved};
-use skyward_remote::protocol::{Command, Devices, Function, Pickle, RunSpec, Script, run_spec::Work};
+use skyward_remote::protocol::{Command, Devices, Function, Pickle, RunSpec, Script, Worker, run_spec::Work};
 
 use crate::task::arguments;
 
@@ -60,6 +60,13 @@ pub(crate) fn run_spec(order: &StartOrder, namespace: &str, task: &Task, resolve
         place: place.local_rank,
         devices: devices(order),
         preload: order.pool.preload.clone(),
+        worker: order.items.map(|total| Worker {
+            total,
+            fresh: !order.pool.reuse_processes,
+            threads: order
+                .pool
+                .items_at_once(spec.for_each.as_ref().and_then(|for_each| for_each.parallelism)),
+        }),
     }
 }
 
@@ -127,11 +134,13 @@ struct Coordinates {
 impl Coordinates {
     fn of(order: &StartOrder) -> Self {
         let processes = order.processes.max(1);
+        // A worker of a map knows no other one: for its work it is the only process.
+        let rank = if order.items.is_some() { 0 } else { order.run.rank };
         Self {
-            rank: order.run.rank,
-            node: order.run.rank / processes,
+            rank,
+            node: rank / processes,
             nodes: order.peers.len(),
-            local_rank: order.run.rank % processes,
+            local_rank: rank % processes,
             processes,
             head: order
                 .peers
@@ -282,6 +291,7 @@ mod tests {
             name: "t".into(),
             machine: "p-0".into(),
             connection: 1,
+            items: None,
             commit: String::new(),
             pool: view(&pool),
             slot: 4,

@@ -1,26 +1,24 @@
-//! Background work: deletes ended Tasks when their ttl has passed, and sweeps the store of Tasks
-//! that are gone, and of bundles that no Task names.
+//! Background work: deletes ended Tasks when their ttl has passed, and their logs and results when the retention of
+//! these has; sweeps the store of Tasks that are gone, and of bundles that no Task names.
 
 mod bundles;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Preconditions},
+    runtime::reflector::ObjectRef,
 };
 use parking_lot::Mutex;
-use skyward_api::{Task, TaskPhase};
+use skyward_api::{Task, task::Kept};
 use skyward_core::clock;
-use skyward_planner::{
-    base::time::after,
-    task::{model::Uid, status},
-};
+use skyward_planner::{base::time::after, cron::facts::has_on_record, task::model::Uid};
 use skyward_store::Store;
 use tokio::{
     sync::Notify,
@@ -45,6 +43,9 @@ const YOUNG: Duration = Duration::from_mins(10);
 const IDLE: Duration = Duration::from_hours(1);
 /// Between two looks at whether proof of a restore would be known.
 const LOOK: Duration = Duration::from_secs(1);
+/// What a map keeps stays for so long after it has expired: a user may have asked just before that items run again, and then
+/// the log of the map is needed.
+const RETRY: Duration = Duration::from_mins(10);
 /// Pause after a failure.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Pause after the Task was changed in between.
@@ -144,13 +145,22 @@ async fn expire(context: &Context, expiry: &Expiry) {
 async fn delete_all_due(context: &Context, expiry: &Expiry) {
     loop {
         match expiry.next(clock::now()) {
-            Ok(mut due) if context.holds.any() => {
-                // Nothing is deleted while this cluster may have been restored.
+            Ok(mut due) if context.holds.any() || !context.awaited.may_go(&due.namespace, &due.name) => {
+                // Nothing is deleted while this cluster may have been restored, and no Task of which another one has
+                // yet to learn that it has ended.
                 due.at = after(clock::now(), AGAIN);
                 expiry.put(due);
             }
             Ok(mut due) => {
-                if let Some(at) = delete(&context.client, &context.store, &context.metrics, &due).await {
+                let is_settled = |task: &Task| is_settled(context, task);
+                let again = delete(
+                    &context.client,
+                    &context.store,
+                    &context.metrics,
+                    &due,
+                    is_settled,
+                );
+                if let Some(at) = again.await {
                     due.at = at;
                     expiry.put(due);
                 }
@@ -169,8 +179,9 @@ async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     let mut pause = AGAIN;
     loop {
         match find_expiring(&context.client, expiry).await {
-            Ok(()) => {
+            Ok(passed) => {
                 pause = AGAIN;
+                drop_passed(context, passed).await;
                 sleep(SWEEP).await;
             }
             Err(error) => {
@@ -182,21 +193,103 @@ async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     }
 }
 
+/// Whether the CronTask that made a Task has that on record: it would make a Task that is gone again.
+fn is_settled(context: &Context, task: &Task) -> bool {
+    let mut owners = task.metadata.owner_references.iter().flatten();
+    let Some(owner) = owners.find(|owner| owner.controller == Some(true) && owner.kind == "CronTask") else {
+        return true;
+    };
+    let cron = ObjectRef::new(&owner.name).within(&task.namespace().unwrap_or_default());
+    let cron = context.caches.cron_tasks.get(&cron);
+    cron.is_none_or(|cron| has_on_record(&cron, task))
+}
+
 /// When an ended Task is to be deleted, by its present spec; `None`: never.
 fn time_of(task: &Task) -> Option<Timestamp> {
     let ttl = task.spec.ttl_seconds_after_finished?;
-    let status = task.status.as_ref()?;
-    // A user who writes into a status may begin an ended Task anew.
-    if !status.phase.is_some_and(TaskPhase::is_finished) {
-        return None;
-    }
-    let created = task.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let end = status::recorded_end(status).or(created)?;
-    Some(after(end, Duration::from_secs(u64::from(ttl))))
+    Some(after(task.ended_at()?, Duration::from_secs(u64::from(ttl))))
 }
 
-/// Deletes the Task if it is still due. Answers when to look again; `None`: it is gone, or stays.
-async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) -> Option<Timestamp> {
+/// Something of an ended Task whose retention has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Passed {
+    uid: Uid,
+    namespace: Box<str>,
+    name: Box<str>,
+    kept: Kept,
+}
+
+/// What has expired of a Task, by its present spec.
+fn passed(task: &Task, now: Timestamp) -> Vec<Passed> {
+    let Some(uid) = &task.metadata.uid else {
+        return Vec::new();
+    };
+    let stays = if task.spec.for_each.is_some() {
+        RETRY
+    } else {
+        Duration::ZERO
+    };
+    let all = [Kept::Logs, Kept::Results].into_iter();
+    let expired = all.filter(|kept| task.expiry(*kept).is_some_and(|at| after(at, stays) <= now));
+    expired
+        .map(|kept| Passed {
+            uid: uid.as_str().into(),
+            namespace: task.namespace().unwrap_or_default().into(),
+            name: task.name_any().into(),
+            kept,
+        })
+        .collect()
+}
+
+/// Deletes from the store what has expired. Readers are told already that it has, so this need not be at once; where it
+/// fails the next look finds it again.
+async fn drop_passed(context: &Context, mut passed: Vec<Passed>) {
+    if passed.is_empty() {
+        return;
+    }
+    // A Task of a restored cluster may have an end that is not its last one: wait until a restore would be known.
+    while !context.remembers_all() {
+        sleep(LOOK).await;
+    }
+    if context.holds.any() {
+        return;
+    }
+    // What a map has yet to read stays: it is found again an hour later.
+    passed.retain(|passed| context.awaited.may_go(&passed.namespace, &passed.name));
+    match drop_stored(&context.store, &passed).await {
+        Ok(0) => {}
+        Ok(dropped) => tracing::info!(
+            dropped,
+            "logs and results whose retention has passed were deleted"
+        ),
+        Err(error) => {
+            tracing::warn!(%error, "logs and results whose retention has passed stay for now; it is tried again in an hour");
+        }
+    }
+}
+
+/// Answers of how many Tasks something was deleted.
+async fn drop_stored(store: &Arc<Store>, passed: &[Passed]) -> Result<usize, skyward_store::Error> {
+    let stored: HashSet<String> = store.task_uids().await?.into_iter().collect();
+    let mut dropped = 0;
+    for Passed { uid, kept, .. } in passed.iter().filter(|passed| stored.contains(&*passed.uid)) {
+        let any = match kept {
+            Kept::Logs => store.drop_logs(uid).await?,
+            Kept::Results => store.drop_results(uid).await?,
+        };
+        dropped += usize::from(any);
+    }
+    Ok(dropped)
+}
+
+/// Deletes the Task if it is still due and settled. Answers when to look again; `None`: it is gone, or stays.
+async fn delete(
+    client: &Client,
+    store: &Store,
+    metrics: &Metrics,
+    due: &Due,
+    is_settled: impl Fn(&Task) -> bool,
+) -> Option<Timestamp> {
     let again = |pause| Some(after(clock::now(), pause));
     let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &due.namespace);
     // A change after its end counts, for example to stay.
@@ -215,6 +308,9 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
     if at > clock::now() {
         return Some(at);
     }
+    if !is_settled(&task) {
+        return again(AGAIN);
+    }
     let api: Api<Task> = Api::namespaced(client.clone(), &due.namespace);
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: task.metadata.uid,
@@ -223,7 +319,7 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
     metrics.api_write("Task");
     match api.delete(&due.name, &params).await {
         Ok(_) => {
-            if let Err(error) = store.delete_task(&due.uid).await {
+            if let Err(error) = store.discard(&due.uid).await {
                 tracing::warn!(uid = %due.uid, %error, "logs and results of an expired Task stay for now");
             }
             None
@@ -237,8 +333,11 @@ async fn delete(client: &Client, store: &Store, metrics: &Metrics, due: &Due) ->
     }
 }
 
-/// Lists all ended Tasks, a page at a time, and notes those that are due soon.
-async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
+/// Lists all ended Tasks, a page at a time, and notes the Tasks that are due soon. Answers which of their logs and results
+/// have expired.
+async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<Vec<Passed>, String> {
+    let now = clock::now();
+    let mut expired = Vec::new();
     let api: Api<Guarded<Task>> = Api::all(client.clone());
     for phase in ["Succeeded", "Failed"] {
         let mut params = ListParams::default()
@@ -247,6 +346,7 @@ async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
         loop {
             let page = api.list(&params).await.map_err(|error| words(&error))?;
             for task in page.items.iter().filter_map(|task| task.0.as_ref().ok()) {
+                expired.extend(passed(task, now));
                 let metadata = &task.metadata;
                 if let Some(at) = time_of(task)
                     && let Some(namespace) = &metadata.namespace
@@ -262,7 +362,7 @@ async fn find_expiring(client: &Client, expiry: &Expiry) -> Result<(), String> {
             }
         }
     }
-    Ok(())
+    Ok(expired)
 }
 
 /// Deletes stored logs and results of Tasks that are gone, and bundles that no Task names: now, and every

@@ -1,8 +1,8 @@
 //! Carries events of the Task watch from the router to the dispatcher of one Pool.
 //!
 //! The router serves every Pool, so it never waits for a dispatcher that is slow or stands
-//! still. It keeps only the newest event of each Task, so it holds no more events than its Pool has
-//! Tasks, however often a user changes one.
+//! still. It keeps only the newest event of each kind and Task, so it holds no more events than its Pool has
+//! Tasks and Tasks that these wait for, however often a user changes one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,17 +24,28 @@ struct Inbox {
 
 #[derive(Default)]
 struct State {
-    /// Tasks whose event waits, the oldest first. `None` stands for [`Event::Synced`].
-    order: VecDeque<Option<Uid>>,
-    events: HashMap<Uid, Event>,
+    /// What the events are about, the oldest first.
+    order: VecDeque<About>,
+    events: HashMap<About, Event>,
     closed: bool,
 }
 
+/// What an event is about: a newer one takes the place of one that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum About {
+    Task(Uid),
+    /// Tasks that wait for each other, this one among them.
+    Circle(Uid),
+    /// The Task of that name, which others wait for.
+    Dependency(Arc<str>),
+    Synced,
+}
+
 impl Inbox {
-    fn put(&self, uid: Uid, event: Event) {
+    fn put(&self, about: About, event: Event) {
         let State { order, events, .. } = &mut *self.state.lock();
-        if events.insert(uid.clone(), event).is_none() {
-            order.push_back(Some(uid));
+        if events.insert(about.clone(), event).is_none() {
+            order.push_back(about);
         }
         self.changed.notify_one();
     }
@@ -54,21 +65,30 @@ pub(crate) fn inbox() -> (Sender, Receiver) {
 impl Sender {
     /// A Task was added or changed.
     pub(crate) fn task(&self, entry: Entry) {
-        self.0.put(entry.uid.clone(), Event::Task(Box::new(entry)));
+        self.0
+            .put(About::Task(entry.uid.clone()), Event::Task(Box::new(entry)));
     }
 
     /// A Task left the watch.
     pub(crate) fn left(&self, uid: &Uid) {
-        self.0.put(uid.clone(), Event::Left(uid.clone()));
+        self.0.put(About::Task(uid.clone()), Event::Left(uid.clone()));
+    }
+
+    /// The Task of that name came or left, and others wait for it.
+    pub(crate) fn dependency(&self, name: &Arc<str>) {
+        let event = Event::DependencyChanged(name.clone());
+        self.0.put(About::Dependency(name.clone()), event);
+    }
+
+    /// A Task is in a circle of Tasks that wait for each other, or in none any more.
+    pub(crate) fn circle(&self, uid: &Uid, names: Arc<[Arc<str>]>) {
+        self.0
+            .put(About::Circle(uid.clone()), Event::Circle(uid.clone(), names));
     }
 
     /// Every existing Task was shown once.
     pub(crate) fn synced(&self) {
-        let mut state = self.0.state.lock();
-        if !state.order.contains(&None) {
-            state.order.push_back(None);
-        }
-        self.0.changed.notify_one();
+        self.0.put(About::Synced, Event::Synced);
     }
 }
 
@@ -83,10 +103,8 @@ impl Receiver {
     /// The next event, if one waits.
     pub(crate) fn try_recv(&mut self) -> Option<Event> {
         let State { order, events, .. } = &mut *self.0.state.lock();
-        match order.pop_front()? {
-            Some(uid) => events.remove(&uid),
-            None => Some(Event::Synced),
-        }
+        let about = order.pop_front()?;
+        events.remove(&about)
     }
 
     /// Waits for the next event; `None` when the router is done with this Pool.
@@ -117,6 +135,8 @@ mod tests {
         match event {
             Some(Event::Left(uid)) => format!("left {uid}"),
             Some(Event::Synced) => "synced".to_owned(),
+            Some(Event::DependencyChanged(name)) => format!("dependency {name}"),
+            Some(Event::Circle(uid, _)) => format!("circle {uid}"),
             Some(_) => "another".to_owned(),
             None => "none".to_owned(),
         }
@@ -130,13 +150,25 @@ mod tests {
         for _ in 0..10_000 {
             sender.left(&uid(1));
             sender.synced();
+            sender.dependency(&"u1".into());
+            sender.circle(&uid(1), Arc::default());
         }
-        assert_eq!(sender.0.state.lock().order.len(), 3);
+        assert_eq!(sender.0.state.lock().order.len(), 5);
         let mut order = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..6 {
             order.push(said(receiver.try_recv()));
         }
-        assert_eq!(order, ["left u1", "left u2", "synced", "none"]);
+        assert_eq!(
+            order,
+            [
+                "left u1",
+                "left u2",
+                "synced",
+                "dependency u1",
+                "circle u1",
+                "none"
+            ]
+        );
     }
 
     #[tokio::test]

@@ -8,9 +8,9 @@
 //!
 //! Begin reading at `planner/task/dispatcher/mod.rs`: a state machine without I/O. `actor.rs` feeds a dispatcher and `effects.rs` carries its
 //! effects out; `router.rs` watches Tasks, knows all dispatchers and waits for
-//! none of them (`inbox.rs`); `delivery.rs` brings files to machines, `git.rs` has machines fetch them; `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
-//! length (`pace.rs`), `inline.rs` decides which values a status shows; `housekeeping.rs` deletes expired
-//! Tasks and stale data.
+//! none of them (`inbox.rs`); `own_pool.rs` makes and deletes the Pool of one Task, `delivery.rs` brings files to machines, `git.rs` has machines fetch them; `collect.rs` copies logs and results, in turns (`remote/turns.rs`) of some
+//! length (`pace.rs`), `writes.rs` writes statuses, `inline.rs` decides which values a status shows; `housekeeping.rs` deletes expired
+//! Tasks and stale data; `map/` runs the items of a Task with `forEach`.
 
 mod actor;
 mod arguments;
@@ -22,12 +22,15 @@ mod git;
 mod housekeeping;
 mod inbox;
 mod inline;
+mod map;
+mod own_pool;
 mod pace;
 mod progress;
 mod reclaim;
 mod router;
 mod tail;
 mod told;
+mod writes;
 
 use crate::context::Context;
 

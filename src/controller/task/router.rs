@@ -18,7 +18,10 @@ use kube::{
 use skyward_api::Task;
 use skyward_planner::{
     base::key::Key,
-    task::model::{Entry, Uid},
+    task::{
+        dependencies::Circle,
+        model::{Entry, Uid},
+    },
 };
 use tokio::{
     sync::Notify,
@@ -51,6 +54,7 @@ pub(crate) async fn run(runner: Arc<EffectRunner>, changes: Arc<WorkQueue<Change
     let api: Api<Guarded<Task>> = Api::all(context.client.clone());
     let begin = || -> Watch { watcher(api.clone(), active()).default_backoff().boxed() };
     let mut watch = begin();
+    context.awaited.begin();
     let mut router = Router::new(runner);
     for pool in context.caches.pools.state() {
         if let (Some(namespace), Some(name)) = (&pool.metadata.namespace, &pool.metadata.name) {
@@ -70,7 +74,7 @@ pub(crate) async fn run(runner: Arc<EffectRunner>, changes: Arc<WorkQueue<Change
             },
             change = changes.next() => match change {
                 Change::Pool(key) | Change::Machine { pool: key, .. } => router.on_changed(&key),
-                Change::Provider(_) | Change::Offers(_) | Change::Namespace(_) => {}
+                Change::Provider(_) | Change::Offers(_) | Change::Namespace(_) | Change::CronTask(_) => {}
             },
             pool = context.session_wakeups.next() => router.on_session(&pool),
             () = breaks.notified() => router.on_broken(),
@@ -87,11 +91,19 @@ pub(crate) async fn run(runner: Arc<EffectRunner>, changes: Arc<WorkQueue<Change
     }
 }
 
+/// An active Task.
+struct Routed {
+    pool: Key,
+    name: Arc<str>,
+    /// Name of the CronTask that made it.
+    cron: Option<Arc<str>>,
+}
+
 struct Router {
     runner: Arc<EffectRunner>,
     dispatchers: HashMap<Key, Handle>,
     /// Where each active Task went.
-    index: HashMap<Uid, Key>,
+    index: HashMap<Uid, Routed>,
     /// Tasks of the list under way.
     listing: Option<HashSet<Uid>>,
     synced: bool,
@@ -209,20 +221,58 @@ impl Router {
         if let Some(listing) = &mut self.listing {
             listing.insert(entry.uid.clone());
         }
-        self.index.insert(entry.uid.clone(), key.clone());
+        let routed = Routed {
+            pool: key.clone(),
+            name: entry.name.clone(),
+            cron: entry.cron.clone(),
+        };
+        let is_new = self.index.insert(entry.uid.clone(), routed).is_none();
+        // Before its dispatcher reads the Tasks that it depends on: what changes afterwards is told.
+        let circles = self.runner.context.awaited.note(&key.namespace, &entry);
+        let name = entry.name.clone();
         if let Some(dispatcher) = self.dispatcher(&key) {
             dispatcher.inbox.task(entry);
+        }
+        self.tell_circles(&key.namespace, circles);
+        if is_new {
+            self.tell_dependents(&key.namespace, &name);
+        }
+    }
+
+    /// Tasks wait for each other, or do so no more.
+    fn tell_circles(&self, namespace: &str, circles: Vec<Circle>) {
+        for Circle { pool, uid, names } in circles {
+            if let Some(dispatcher) = self.dispatchers.get(&Key::new(namespace, pool)) {
+                dispatcher.inbox.circle(&uid, names);
+            }
+        }
+    }
+
+    /// The Task of that name came or left: the dispatchers of the Tasks that wait for it read it.
+    fn tell_dependents(&self, namespace: &str, name: &Arc<str>) {
+        for pool in self.runner.context.awaited.pools_waiting_for(namespace, name) {
+            if let Some(dispatcher) = self.dispatchers.get(&pool) {
+                dispatcher.inbox.dependency(name);
+            }
         }
     }
 
     fn on_left(&mut self, uid: &Uid) {
-        let Some(key) = self.index.remove(uid) else {
+        let Some(Routed { pool, name, cron }) = self.index.remove(uid) else {
             return;
         };
-        match self.dispatchers.get(&key) {
+        if let Some(cron) = cron {
+            // It looks at what its Tasks came to, and may be waiting for this one.
+            let cron = Key::new(pool.namespace.as_str(), &*cron);
+            self.runner.context.cron_wakeups.enqueue(cron);
+        }
+        match self.dispatchers.get(&pool) {
             Some(dispatcher) => dispatcher.inbox.left(uid),
             None => self.runner.context.live.set(uid, Vec::new()),
         }
+        let circles = self.runner.context.awaited.left(&pool.namespace, &name, uid);
+        self.tell_circles(&pool.namespace, circles);
+        self.tell_dependents(&pool.namespace, &name);
     }
 
     /// The list is complete: missing Tasks left while the watch was down.
@@ -240,6 +290,7 @@ impl Router {
         }
         if !self.synced {
             self.synced = true;
+            self.runner.context.awaited.listed();
             let pools = self.dispatchers.keys().cloned();
             self.runner.context.live.listed(pools);
             self.unlisted = self.dispatchers.keys().cloned().collect();
@@ -271,7 +322,7 @@ impl Router {
 
     /// Ends dispatchers of Pools that are gone and have no Tasks.
     async fn prune(&mut self) {
-        let used: HashSet<&Key> = self.index.values().collect();
+        let used: HashSet<&Key> = self.index.values().map(|routed| &routed.pool).collect();
         let idle: Vec<Key> = self
             .dispatchers
             .iter()

@@ -46,28 +46,45 @@ pub(crate) fn state(Told { what, room }: Told<wire::RunState>) -> Told<RunState>
     Told { what, room }
 }
 
+/// How the attempt of an item ended, as a run that ended so.
+pub(crate) fn item(end: &wire::ItemEnded) -> Finished {
+    Finished {
+        ending: ending(end.ending()),
+        exit_code: end.exit_code,
+        signal: end.signal,
+        message: end.message.clone(),
+        exception: end.exception.clone(),
+        ..Finished::default()
+    }
+}
+
+const fn ending(ending: finished::Ending) -> Ending {
+    match ending {
+        finished::Ending::None => Ending::Unknown,
+        finished::Ending::Exited => Ending::Exited,
+        finished::Ending::Signaled => Ending::Signaled,
+        finished::Ending::TimedOut => Ending::TimedOut,
+        finished::Ending::Stopped => Ending::Stopped,
+        finished::Ending::StartFailed => Ending::StartFailed,
+        finished::Ending::ShimLost => Ending::ShimLost,
+        finished::Ending::DiskFull => Ending::DiskFull,
+        finished::Ending::FunctionRaised => Ending::FunctionRaised,
+        finished::Ending::BadSource => Ending::BadSource,
+        finished::Ending::ResultNotJson => Ending::ResultNotJson,
+        finished::Ending::ResultTooLarge => Ending::ResultTooLarge,
+        finished::Ending::MachineRestarted => Ending::MachineRestarted,
+        finished::Ending::OutOfMemory => Ending::OutOfMemory,
+        finished::Ending::Interrupted => Ending::Interrupted,
+    }
+}
+
 fn ended(end: wire::Finished) -> Finished {
     Finished {
-        ending: match end.ending() {
-            finished::Ending::None => Ending::Unknown,
-            finished::Ending::Exited => Ending::Exited,
-            finished::Ending::Signaled => Ending::Signaled,
-            finished::Ending::TimedOut => Ending::TimedOut,
-            finished::Ending::Stopped => Ending::Stopped,
-            finished::Ending::StartFailed => Ending::StartFailed,
-            finished::Ending::ShimLost => Ending::ShimLost,
-            finished::Ending::DiskFull => Ending::DiskFull,
-            finished::Ending::FunctionRaised => Ending::FunctionRaised,
-            finished::Ending::BadSource => Ending::BadSource,
-            finished::Ending::ResultNotJson => Ending::ResultNotJson,
-            finished::Ending::ResultTooLarge => Ending::ResultTooLarge,
-            finished::Ending::MachineRestarted => Ending::MachineRestarted,
-            finished::Ending::OutOfMemory => Ending::OutOfMemory,
-            finished::Ending::Interrupted => Ending::Interrupted,
-        },
+        ending: ending(end.ending()),
         exit_code: end.exit_code,
         signal: end.signal,
         message: end.message,
+        exception: end.exception,
         started_ms: end.started_ms,
         finished_ms: end.finished_ms,
         log_bytes: end.log_bytes,
@@ -115,7 +132,11 @@ pub(crate) trait Weight {
     fn bytes(&self) -> usize {
         BESIDE
             + self.end().map_or(0, |end| {
-                end.message.len() + end.log_tail.len() + end.log.len() + end.result.len()
+                end.message.len()
+                    + end.exception.len()
+                    + end.log_tail.len()
+                    + end.log.len()
+                    + end.result.len()
             })
     }
 

@@ -275,15 +275,13 @@ fn judge(effect: Effect, code: &str, status: u16) -> (ErrorKind, Option<&'static
             ErrorKind::InvalidOrder,
             Some("Correct the settings of the Provider, or what the Pool overrides"),
         ),
-        "InternalError"
-        | "InternalFailure"
-        | "Unavailable"
-        | "ServiceUnavailable"
-        | "InternalServiceError" => (effect.lost(), None),
+        "InternalError" | "InternalFailure" | "InternalServiceError" => (effect.lost(), None),
+        "Unavailable" | "ServiceUnavailable" => (effect.unavailable(), None),
         _ => match status {
             401 => (ErrorKind::Credentials, Some(KEYS)),
             403 => (ErrorKind::Permission, Some(POLICY)),
             429 => (ErrorKind::RateLimited(None), None),
+            503 => (effect.unavailable(), None),
             _ => (effect.lost(), None),
         },
     }
@@ -321,7 +319,7 @@ pub fn fleet_error(operation: &'static str, errors: &[CreateFleetError]) -> Prov
         ErrorKind::Quota(_) | ErrorKind::NoCredit => 2,
         ErrorKind::NoCapacity => 3,
         ErrorKind::RateLimited(_) => 4,
-        ErrorKind::Transient | ErrorKind::Indeterminate | ErrorKind::NotLeading => 5,
+        ErrorKind::Transient | ErrorKind::Indeterminate | ErrorKind::Outage | ErrorKind::NotLeading => 5,
         ErrorKind::InvalidOrder
         | ErrorKind::Unsupported
         | ErrorKind::MachineFailed

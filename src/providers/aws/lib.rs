@@ -109,6 +109,7 @@ pub const AWS: kind::Cloud = kind::Cloud {
     fixed: &["region", "regions", "excludeBurstable"],
     // The SDK slows down by itself when AWS asks for that.
     limits: &[],
+    request_timeout: kind::REQUEST_TIMEOUT,
     schema: kind::settings_schema::<Settings>,
     connect,
 };

@@ -341,6 +341,7 @@ pub fn machine(instance: &Instance, region: &str) -> Option<ProviderMachine> {
         endpoint: dialled.map(|address| Endpoint {
             dial: Dial::Address(SocketAddr::new(address, SSH)),
             user: value(tags, USER).unwrap_or_else(|| ROOT.to_owned()),
+            password: None,
         }),
         private_address: instance.private_ip_address().map(str::to_owned),
         private_interface: None,

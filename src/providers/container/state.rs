@@ -51,6 +51,7 @@ pub fn machine(
         Some(Endpoint {
             dial,
             user: user.to_owned(),
+            password: None,
         })
     });
     Some(ProviderMachine {

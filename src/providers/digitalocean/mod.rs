@@ -18,10 +18,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, Leftover, Offer, Order, ProviderError, ProviderMachine,
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{AccountFact, HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
 use skyward_provider_kit::{
-    Kind,
+    Kind, account_facts,
     http::{Answer, Batched, Rest, Rule},
     lookup::{self, Listed as _, PRICE_AGE, Service},
     shared::{SSH_KEYS, Shared},
@@ -98,6 +98,14 @@ impl Service for DigitalOcean {
         let (account, _) = tokio::try_join!(self.client.account(), self.client.tag(KIND))?;
         let id = account.pointer("/team/uuid").or_else(|| account.get("uuid"));
         Ok(id.and_then(Value::as_str).map(str::to_owned))
+    }
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        let account = self.client.account().await?;
+        Ok(account_facts(
+            &account,
+            &[("status", "/status"), ("limit of Droplets", "/droplet_limit")],
+        ))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

@@ -59,14 +59,6 @@ pub fn is_busy(error: &ProviderError) -> bool {
     error.kind == ErrorKind::Transient && says(&error.message, BUSY)
 }
 
-/// The error of an end that Hyperstack refuses as it is now: what is in it, or done to it, may pass.
-pub fn for_now(mut error: ProviderError) -> ProviderError {
-    if matches!(error.kind, ErrorKind::InvalidOrder | ErrorKind::AlreadyExists) {
-        error.kind = ErrorKind::Transient;
-    }
-    error
-}
-
 #[cfg(test)]
 #[path = "tests/errors.rs"]
 mod tests;

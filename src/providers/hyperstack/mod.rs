@@ -194,7 +194,7 @@ impl Service for Hyperstack {
         }
         match self.client.delete(&machine.id()).await {
             // A machine that is being made cannot be deleted yet, and is asked to again.
-            Err(error) if !errors::is_busy(&error) => Err(errors::for_now(error)),
+            Err(error) if !errors::is_busy(&error) => Err(lookup::for_now(error)),
             _ => Ok(Deletion::InProgress),
         }
     }
@@ -226,6 +226,6 @@ impl Service for Hyperstack {
         }
         let removed = self.environments.give_back(&environment.id).await;
         self.leaving
-            .judge(&environment.id, removed.map_err(errors::for_now))
+            .judge(&environment.id, removed.map_err(lookup::for_now))
     }
 }

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
 use skyward_core::Usd;
 
 /// An amount of money or of anything else, written as a number or as a text. It is read
@@ -35,6 +36,23 @@ impl<'de> Deserialize<'de> for Amount {
         let digits = text.parse().or_else(|_| Decimal::from_scientific(text));
         digits.map(Self).map_err(|_| D::Error::custom("not an amount"))
     }
+}
+
+/// An amount above nothing, where there is one.
+pub fn price(told: &Value) -> Option<Amount> {
+    let amount = Amount::deserialize(told).ok()?;
+    (amount > Amount::default()).then_some(amount)
+}
+
+/// A whole number, written as a number or as a text.
+pub fn whole(told: &Value) -> Option<u64> {
+    told.as_u64().or_else(|| told.as_str()?.trim().parse().ok())
+}
+
+/// A flag, written as one or as a text.
+pub fn flag(told: &Value) -> Option<bool> {
+    let text = || Some(told.as_str()?.trim().eq_ignore_ascii_case("true"));
+    told.as_bool().or_else(text)
 }
 
 /// What a bid is multiplied by, as settings have it.
@@ -74,6 +92,34 @@ mod tests {
     fn moments_are_read_with_their_zone_and_as_utc_without_one(#[case] text: &str, #[case] is_one: bool) {
         let expected = is_one.then(|| "2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(time(Some(text)), expected);
+    }
+
+    #[rstest]
+    #[case(r#"[7, "7", " 7 "]"#, Some(7))]
+    #[case(r#"["", "-7", "7.5", 7.5, -7, null, true, [7]]"#, None)]
+    fn whole_numbers_are_read_from_numbers_and_texts(#[case] json: &str, #[case] expected: Option<u64>) {
+        for told in serde_json::from_str::<Vec<Value>>(json).unwrap() {
+            assert_eq!(whole(&told), expected, "{told}");
+        }
+    }
+
+    #[rstest]
+    #[case(r#"[true, "true", "True"]"#, Some(true))]
+    #[case(r#"[false, "false", ""]"#, Some(false))]
+    #[case("[null, 1, []]", None)]
+    fn flags_are_read_from_flags_and_texts(#[case] json: &str, #[case] expected: Option<bool>) {
+        for told in serde_json::from_str::<Vec<Value>>(json).unwrap() {
+            assert_eq!(flag(&told), expected, "{told}");
+        }
+    }
+
+    #[rstest]
+    #[case(r#"[0.44, "0.44"]"#, Some(Usd::cents(44)))]
+    #[case(r#"[0, -1, "", "free", null, {}]"#, None)]
+    fn a_price_is_an_amount_above_nothing(#[case] json: &str, #[case] expected: Option<Usd>) {
+        for told in serde_json::from_str::<Vec<Value>>(json).unwrap() {
+            assert_eq!(price(&told).map(Amount::usd), expected, "{told}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use skyward_core::{
     Accepted, Capabilities, Deletion, ErrorKind, Leftover, MachineRef, Mark, Offer, Order, PoolScope,
     Provider, ProviderError, ProviderMachine, ProviderPhase, Scope, Usd, error::ErrorClass,
-    machine::FailureKind, order::Owner,
+    machine::FailureKind, order::Owner, provider::AccountFact,
 };
 use tokio::{sync::Mutex, time::Instant};
 
@@ -23,6 +23,7 @@ use crate::{
     Cache,
     http::{Batched, operation},
     kind::overridden,
+    owners::Owners,
     shared::Shared,
 };
 
@@ -46,6 +47,12 @@ pub trait Listed: Clone + Send + Sync + 'static {
     /// end, or what is left of a machine, such as a disk. Until an id is on record the order goes again,
     /// and [`Service::resume`] finds it. It is ended as a machine is.
     fn unfinished(&self) -> bool {
+        false
+    }
+
+    /// Whether it lacks what the cloud tells of a machine that is asked for by its id, as entries of some
+    /// lists do.
+    fn is_brief(&self) -> bool {
         false
     }
 }
@@ -72,6 +79,11 @@ pub trait Service: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// What the API tells of the account besides its id.
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        Ok(Vec::new())
+    }
+
     /// Everything that can be rented now.
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError>;
 
@@ -85,7 +97,7 @@ pub trait Service: Send + Sync + 'static {
     fn seen(&self, machine: &Self::Machine) -> Option<ProviderMachine>;
 
     /// Orders a machine that is certainly not there yet; answers with its id. An error of another kind than
-    /// Indeterminate means that there is none: the calls of an order that follow the one that makes the machine
+    /// Indeterminate and Outage means that there is none: the calls of an order that follow the one that makes the machine
     /// belong into [`Service::start`].
     async fn order(&self, order: &Order, settings: &Self::Settings) -> Result<String, ProviderError>;
 
@@ -122,6 +134,12 @@ pub trait Service: Send + Sync + 'static {
     /// Stores of the account in which Pools have their keys and scripts.
     fn stores(&self) -> Vec<&Shared> {
         Vec::new()
+    }
+
+    /// The keys that say whose machines are, where names are short: that of a Pool stays while one of its machines is
+    /// there.
+    fn owners(&self) -> Option<&Owners> {
+        None
     }
 
     /// Other resources that Pools of an installation share.
@@ -234,7 +252,7 @@ impl<S: Service> LookUp<S> {
     }
 
     /// Looks for a machine, also one that is gone. A machine that the list lacks is looked up by
-    /// its id, where that is known: lists may lag, or leave out the mark.
+    /// its id, where that is known: lists may lag, leave out the mark, or be brief.
     async fn look(&self, machine: &MachineRef) -> Result<Look<S::Machine>, ProviderError> {
         let machines = self.machines().await?;
         self.look_among(&machines, machine).await
@@ -258,7 +276,7 @@ impl<S: Service> LookUp<S> {
         };
         let listed = machines.iter().find(|found| found.id() == *id).cloned();
         let found = match listed {
-            Some(found) if !is_nobodys(&found) => Some(found),
+            Some(found) if !is_nobodys(&found) && !found.is_brief() => Some(found),
             listed => self.service.machine(id).await?.or(listed),
         };
         let Some(found) = found else {
@@ -374,8 +392,9 @@ impl<S: Service> LookUp<S> {
     }
 
     async fn left(&self, scope: &Scope) -> Result<Vec<Leftover>, ProviderError> {
-        let stores = self.service.stores();
-        let stored = try_join_all(stores.iter().map(|store| store.left(&scope.cluster)));
+        let owners = self.service.owners().map(Owners::keys);
+        let stores = self.service.stores().into_iter().chain(owners);
+        let stored = try_join_all(stores.map(|store| store.left(&scope.cluster)));
         let (stored, other) = tokio::try_join!(stored, self.service.shared(&scope.cluster))?;
         let mut left: Vec<Leftover> = stored.into_iter().flatten().chain(other).collect();
         left.retain(|left| scope.holds(&scope.cluster, &left.pool_uid));
@@ -384,6 +403,20 @@ impl<S: Service> LookUp<S> {
     }
 
     async fn give_back(&self, thing: &Leftover) -> Result<(), ProviderError> {
+        let owners = self.service.owners().map(Owners::keys);
+        if let Some(keys) = owners.filter(|keys| keys.kind() == thing.kind) {
+            let machines = self.machines().await?;
+            let is_owned = |machine: &S::Machine| {
+                let mark = machine.mark().filter(|_| !machine.gone());
+                mark.is_some_and(|mark| mark.pool_uid == thing.pool_uid)
+            };
+            // Without it nobody would know whose the machine is.
+            return if machines.iter().any(is_owned) {
+                Ok(())
+            } else {
+                keys.give_back(&thing.id).await
+            };
+        }
         let stores = self.service.stores();
         match stores.iter().find(|store| store.kind() == thing.kind) {
             Some(store) => store.give_back(&thing.id).await,
@@ -397,12 +430,22 @@ fn is_nobodys(machine: &impl Listed) -> bool {
     machine.mark().is_none() && !machine.gone()
 }
 
-/// The error of a call for a machine that was made: an error that would mean to order again at once says that the
-/// order may have had its effect. The others are no reason to order again, or say that this process does not lead.
-fn exists(mut error: ProviderError) -> ProviderError {
+/// The error of a call for a machine that was made, or of which nobody knows whether it was: an error that would mean to
+/// order again at once says that the order may have had its effect. The others are no reason to order again, or say
+/// that this process does not lead.
+pub fn exists(mut error: ProviderError) -> ProviderError {
     let orders_again = matches!(error.kind.class(), ErrorClass::Retryable | ErrorClass::Signal);
     if orders_again && error.kind != ErrorKind::NotLeading {
         error.kind = ErrorKind::Indeterminate;
+    }
+    error
+}
+
+/// The error of an end that the cloud refuses as it is now: what is in the machine or the resource, or done to it,
+/// may pass.
+pub fn for_now(mut error: ProviderError) -> ProviderError {
+    if matches!(error.kind, ErrorKind::InvalidOrder | ErrorKind::AlreadyExists) {
+        error.kind = ErrorKind::Transient;
     }
     error
 }
@@ -424,6 +467,10 @@ impl<S: Service> Provider for LookUp<S> {
     async fn account(&self) -> Result<String, ProviderError> {
         let id = operation(S::OPERATION, self.service.account()).await?;
         Ok(id.unwrap_or_else(|| self.identity.clone()))
+    }
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        operation(S::OPERATION, self.service.account_facts()).await
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

@@ -234,12 +234,13 @@ fn not_a_uid(uid: &str) -> ProviderError {
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 
 /// A UID without its hyphens; `None` for another text, which could not be restored.
-fn compacted(uid: &str) -> Option<String> {
+pub fn compacted(uid: &str) -> Option<String> {
     let compact = uid.replace('-', "");
     (expanded(&compact)? == uid).then_some(compact)
 }
 
-fn expanded(compact: &str) -> Option<String> {
+/// The UID of these 32 hexadecimal digits.
+pub fn expanded(compact: &str) -> Option<String> {
     let hexadecimal = |c: char| c.is_ascii_digit() || matches!(c, 'a'..='f');
     if compact.len() != 32 || !compact.chars().all(hexadecimal) {
         return None;
@@ -302,6 +303,17 @@ pub fn short_name(cluster: &str, pool_uid: &str, content: &str) -> Result<String
 /// UID of the Pool of a resource with this short name, if it is ours.
 pub fn pool_of_short(cluster: &str, name: &str) -> Option<String> {
     expanded(name.strip_prefix(&short_prefix(cluster))?.get(..32)?)
+}
+
+/// A short name without its hyphen, for clouds whose names have letters and digits only.
+pub fn plain_name(cluster: &str, pool_uid: &str, content: &str) -> Result<String, ProviderError> {
+    short_name(cluster, pool_uid, content).map(|name| name.replace('-', ""))
+}
+
+/// UID of the Pool of a resource with this plain name, if it is ours.
+pub fn pool_of_plain(cluster: &str, name: &str) -> Option<String> {
+    let prefix = short_prefix(cluster).replace('-', "");
+    expanded(name.strip_prefix(&prefix)?.get(..32)?)
 }
 
 #[cfg(test)]
@@ -467,6 +479,20 @@ mod tests {
             &other,
         ] {
             assert_eq!(pool_of_short("c-uid", foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn plain_names_have_letters_and_digits_only_and_tell_their_pool() {
+        let uid = with_uids().pool_uid;
+        let name = plain_name("c-uid", &uid, "ssh-ed25519 AAAA").unwrap();
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric()), "{name}");
+        assert_eq!(pool_of_plain("c-uid", &name), Some(uid.clone()));
+        assert_eq!(pool_of_plain("another", &name), None);
+        assert_ne!(name, plain_name("c-uid", &uid, "ssh-ed25519 BBBB").unwrap());
+        let short = short_name("c-uid", &uid, "ssh-ed25519 AAAA").unwrap();
+        for foreign in ["", "sky", "laptop", &short] {
+            assert_eq!(pool_of_plain("c-uid", foreign), None, "{foreign}");
         }
     }
 }

@@ -104,12 +104,7 @@ impl Store for RestStore {
     }
 
     async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
-        let call = Call::get(self.words.list, self.path);
-        let call = self
-            .query
-            .iter()
-            .fold(call, |call, (name, value)| call.query(name, *value));
-        let entries: Vec<Value> = self.rest.list(call, self.list).await?;
+        let entries = self.entries().await?;
         entries.iter().map(|entry| self.stored(entry)).collect()
     }
 
@@ -129,6 +124,16 @@ impl RestStore {
     pub async fn post(&self, body: Value) -> Result<String, ProviderError> {
         let call = Call::post(self.words.add, self.path).wanting(self.id);
         self.rest.made(call.json(body)).await
+    }
+
+    /// The entries as they are listed.
+    async fn entries(&self) -> Result<Vec<Value>, ProviderError> {
+        let call = Call::get(self.words.list, self.path);
+        let call = self
+            .query
+            .iter()
+            .fold(call, |call, (name, value)| call.query(name, *value));
+        self.rest.list(call, self.list).await
     }
 
     fn stored(&self, entry: &Value) -> Result<Stored, ProviderError> {
@@ -177,6 +182,80 @@ impl Store for Written {
     }
 }
 
+/// A store that is such a collection, whose answer to POST has no id: the list has. Its fields have other names.
+#[derive(Clone, Debug)]
+pub struct Unanswered {
+    /// The collection.
+    pub store: RestStore,
+    /// Field of the id.
+    pub id: &'static str,
+    /// Field of the name.
+    pub name: &'static str,
+}
+
+impl Unanswered {
+    /// Public keys in a collection without pages, which is a list and no object: the fields of an entry are its id, its name
+    /// and the key.
+    pub fn keys(
+        rest: &Rest,
+        path: &'static str,
+        entry: &'static str,
+        [id, name, content]: [&'static str; 3],
+    ) -> Self {
+        let store = RestStore {
+            rest: rest.clone(),
+            words: SSH_KEYS,
+            path,
+            entry,
+            list: List::one(""),
+            query: &[],
+            content,
+            id: "",
+        };
+        Self { store, id, name }
+    }
+}
+
+#[async_trait]
+impl Store for Unanswered {
+    fn words(&self) -> Words {
+        self.store.words
+    }
+
+    async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
+        let field = self.store.content;
+        let own =
+            |entry: &Value| json!({ "id": entry[self.id], "name": entry[self.name], field: entry[field] });
+        let entries = self.store.entries().await?;
+        entries
+            .iter()
+            .map(|entry| self.store.stored(&own(entry)))
+            .collect()
+    }
+
+    async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
+        let call = Call::post(self.store.words.add, self.store.path);
+        let body = json!({ self.name: name, self.store.content: content });
+        self.store.rest.done(call.json(body)).await?;
+        let is_it = |there: &Stored| {
+            let kept = there.content.as_deref().unwrap_or_default();
+            there.name == name && kept.split_whitespace().eq(content.split_whitespace())
+        };
+        let found = self.list().await?.into_iter().find(is_it);
+        found.map(|there| there.id).ok_or_else(|| {
+            let one = self.store.words.one;
+            let what = format!(
+                "the {one} {name} was taken and is not listed as it was written; it is looked for again"
+            );
+            ProviderError::new(ErrorKind::Transient, self.store.words.add, what)
+        })
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), ProviderError> {
+        self.store.remove(id).await
+    }
+}
+
 /// The entries of Pools in a store.
 pub struct Shared {
     store: Box<dyn Store>,
@@ -215,6 +294,22 @@ impl Shared {
             },
             ..Self::new(store)
         }
+    }
+
+    /// The same where names have letters and digits only, 49 of them. Lists should show the contents.
+    pub fn plain(store: impl Store + 'static) -> Self {
+        Self {
+            names: Names {
+                write: marks::plain_name,
+                pool_of: marks::pool_of_plain,
+            },
+            ..Self::new(store)
+        }
+    }
+
+    /// Everything in the store, also what is no Pool's.
+    pub async fn entries(&self) -> Result<Vec<Stored>, ProviderError> {
+        self.store.list().await
     }
 
     /// The key of the order's Pool, which is in the store now.
@@ -429,5 +524,19 @@ mod tests {
         // Of another content, and of the same few digits.
         store.there.lock()[0].content = Some("ssh-ed25519 CCCC".into());
         assert_ne!(shared.key(&order).await.unwrap().id, first.id);
+    }
+
+    #[tokio::test]
+    async fn a_key_with_a_plain_name_is_found_again_and_returned_with_its_pool() {
+        let store = Fake::default();
+        let mut order = order();
+        order.mark.pool_uid = "1d3f5a52-5d0e-4b0a-9a43-3f1d6f0c9a11".into();
+        let first = Shared::plain(store.clone()).key(&order).await.unwrap();
+        assert_eq!(first.name.len(), 49, "{}", first.name);
+        let shared = Shared::plain(store.clone());
+        assert_eq!(shared.key(&order).await.unwrap().id, first.id);
+        let left = shared.left("c-uid").await.unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].pool_uid, order.mark.pool_uid);
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use skyward_core::provider::AccountFact;
 
 /// A text as a DNS label of at most 63 characters; a longer text ends in its digest, so that
 /// different texts stay different.
@@ -74,6 +75,15 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
+/// What an answer tells of an account, at these JSON pointers: each with what it is, in words.
+pub fn account_facts(told: &Value, pointers: &[(&'static str, &str)]) -> Vec<AccountFact> {
+    let fact = |(what, pointer): &(&'static str, &str)| {
+        let value = said(&plain(told.pointer(pointer)?));
+        (!value.is_empty()).then_some(AccountFact { what, value })
+    };
+    pointers.iter().filter_map(fact).collect()
+}
+
 /// An error and its causes in one line: the outer one often says only "service error".
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -111,6 +121,25 @@ pub fn says(text: &str, phrases: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_answer_tells_of_an_account_is_told_and_what_it_lacks_is_not() {
+        let told = serde_json::json!({ "limit": 25, "rights": ["read", "write"], "nothing": null });
+        let facts = account_facts(
+            &told,
+            &[
+                ("limit", "/limit"),
+                ("rights", "/rights"),
+                ("nothing", "/nothing"),
+                ("credit", "/credit"),
+            ],
+        );
+        let shown: Vec<_> = facts
+            .iter()
+            .map(|fact| (fact.what, fact.value.as_str()))
+            .collect();
+        assert_eq!(shown, [("limit", "25"), ("rights", "read, write")]);
+    }
     use rstest::rstest;
 
     #[test]

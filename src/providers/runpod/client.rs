@@ -38,6 +38,11 @@ impl Client {
     ) -> Result<T, ProviderError> {
         let call = Call::new(operation, Method::POST, "/graphql", effect)
             .json(json!({ "query": query, "variables": variables }));
+        let call = if query.starts_with("query ") {
+            call.reads()
+        } else {
+            call
+        };
         let answer = self.rest.ok(call).await?;
         // Errors are read first: a failed part is null inside `data`, which the type does not
         // allow.

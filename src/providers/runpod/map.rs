@@ -262,6 +262,7 @@ pub fn machine(pod: &Pod) -> Option<ProviderMachine> {
             |ip| Dial::Address((ip, direct.port).into()),
         ),
         user: direct.username.clone().unwrap_or_else(|| "root".to_owned()),
+        password: None,
     });
     let network = pod.global_networking.clone().unwrap_or_default();
     Some(ProviderMachine {

@@ -57,9 +57,18 @@ impl Client {
         self.rest.read(call.wanting("/id")).await
     }
 
+    /// The account, with its money.
+    pub async fn account(&self) -> Result<Value, ProviderError> {
+        self.rest
+            .read(Call::get("look at the account", "/api/v0/users/current/"))
+            .await
+    }
+
     /// What is for rent.
     pub async fn search(&self, query: Value) -> Result<Vec<Ask>, ProviderError> {
-        let call = Call::post("search the offers", "/api/v0/bundles/").json(query);
+        let call = Call::post("search the offers", "/api/v0/bundles/")
+            .reads()
+            .json(query);
         self.rest.read(call.wanting("/offers")).await
     }
 

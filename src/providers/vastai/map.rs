@@ -202,6 +202,7 @@ fn endpoint(instance: &Instance, settings: &Settings) -> Option<Endpoint> {
     direct.or_else(relay).map(|dial| Endpoint {
         dial,
         user: "root".to_owned(),
+        password: None,
     })
 }
 

@@ -26,10 +26,10 @@ use skyward_core::{
     ProviderMachine, ProviderPhase, Usd,
     error::ErrorClass,
     machine::FailureKind,
-    provider::{Halted, HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
+    provider::{AccountFact, Halted, HostKeys, Idempotency, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Kind,
+    Kind, account_facts,
     http::{Answer, Batched, Rest, Rule},
     lookup::{Listed as _, Maker, Service},
     marks,
@@ -295,6 +295,11 @@ impl Service for VastAi {
 
     async fn account(&self) -> Result<Option<String>, ProviderError> {
         Ok(Some(self.client.user().await?.to_string()))
+    }
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        let account = self.client.account().await?;
+        Ok(account_facts(&account, &[("credit in USD", "/credit")]))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

@@ -53,6 +53,11 @@ impl Client {
         self.rest.find(call.with(id)).await
     }
 
+    /// Money of the project: `amount` and `currency`.
+    pub async fn balance(&self) -> Result<Value, ProviderError> {
+        self.rest.read(Call::get("read the balance", "/v1/balance")).await
+    }
+
     /// Orders a machine; answers with its id, which is the whole answer or a field of it.
     pub async fn deploy(&self, body: Value) -> Result<String, ProviderError> {
         let call = Call::create("create the instance", INSTANCES).json(body);

@@ -16,10 +16,10 @@ use async_trait::async_trait;
 use skyward_core::{
     Capabilities, CredentialKey, Credentials, Deletion, ErrorKind, Leftover, Market, Offer, Order,
     ProviderError, ProviderMachine,
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
+    provider::{AccountFact, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, SelfStop},
 };
 use skyward_provider_kit::{
-    Kind,
+    Kind, account_facts,
     boot::bare_script,
     http::{Answer, Auth, Batched, Rest, Rule},
     lookup::{self, Ended, PRICE_AGE, Service},
@@ -125,6 +125,14 @@ impl Service for Verda {
     type Settings = Settings;
     type Machine = Instance;
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        let balance = self.client.balance().await?;
+        Ok(account_facts(
+            &balance,
+            &[("balance", "/amount"), ("currency of the balance", "/currency")],
+        ))
+    }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         let (types, locations, on_demand, spot) = tokio::try_join!(

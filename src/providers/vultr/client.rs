@@ -76,6 +76,12 @@ pub struct Client {
 }
 
 impl Client {
+    /// The account: its rights and its money, and no id.
+    pub async fn account(&self) -> Result<Value, ProviderError> {
+        let call = Call::get("read the account", "/v2/account");
+        self.rest.read(call.wanting("/account")).await
+    }
+
     /// Every machine of one API.
     pub async fn instances(&self, mode: Mode) -> Result<Vec<Instance>, ProviderError> {
         let words = words(mode);

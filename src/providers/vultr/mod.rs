@@ -17,10 +17,10 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use skyward_core::{
     Capabilities, CredentialKey, Deletion, Offer, Order, ProviderError, ProviderMachine,
-    provider::{HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
+    provider::{AccountFact, HostKeys, Idempotency, MarkWriters, Marking, SelfStop},
 };
 use skyward_provider_kit::{
-    Kind,
+    Kind, account_facts,
     http::{Answer, Batched, Rest, Rule},
     lookup::{self, PRICE_AGE, Service},
     shared::{SSH_KEYS, Shared},
@@ -111,6 +111,16 @@ impl Service for Vultr {
     type Settings = Settings;
     type Machine = Instance;
     const CAPABILITIES: &'static Capabilities = &CAPABILITIES;
+
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        let account = self.client.account().await?;
+        let facts = [
+            ("rights of the user (acls)", "/acls"),
+            ("balance in USD, where money paid ahead is negative", "/balance"),
+            ("charges that are not billed yet, in USD", "/pending_charges"),
+        ];
+        Ok(account_facts(&account, &facts))
+    }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
         let plans = self.plans.fresh(Self::OPERATION, || self.plans()).await?;

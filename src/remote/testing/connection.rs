@@ -51,10 +51,11 @@ async fn a_wrong_key_is_refused() {
     let sshd = Sshd::start();
     let (other, _) = key::generate_keypair("other").unwrap();
     let error = sshd.connect(&other, None).await.err().unwrap();
-    let ConnectError::AuthRefused { user, methods } = error else {
+    let ConnectError::AuthRefused { user, methods, tried } = error else {
         panic!("{error:?}")
     };
     assert_eq!((user, methods), (sshd.user.clone(), "publickey".to_owned()));
+    assert_eq!(tried, "the Pool's key");
 }
 
 #[tokio::test]

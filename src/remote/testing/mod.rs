@@ -7,6 +7,7 @@ mod connection;
 mod environments;
 mod fake;
 mod packages;
+mod password;
 mod proof;
 mod sessions;
 mod sshd;
@@ -38,6 +39,7 @@ fn spec(sshd: &Sshd, name: &str) -> SessionSpec {
         endpoint: Endpoint {
             dial: sshd.dial(),
             user: sshd.user.clone(),
+            password: None,
         },
         private_key: sshd.private_key.clone(),
         host_key: HostKey::First,

@@ -193,6 +193,7 @@ impl Sshd {
             &ssh::Login {
                 user: &self.user,
                 private_key: key,
+                password: None,
                 host_key,
             },
             Meter::new(Budget::default().account("tests")),

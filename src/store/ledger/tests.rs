@@ -336,6 +336,8 @@ proptest! {
         }
         prop_assert_eq!(ledger.usage(), expected);
         prop_assert_eq!(ledger.pending, Held::NOTHING);
+        let all: Held = ledger.tasks.values().map(Entry::total).sum();
+        prop_assert_eq!(ledger.written(), all);
         prop_assert!(ledger.tasks.values().all(|entry| entry.pending.is_empty()));
     }
 }

@@ -412,7 +412,7 @@ pub fn start(
                 Device::Fraction(..) => vec!["NVIDIA L4".to_owned()],
                 Device::None | Device::Gpus(..) | Device::Neuron(..) | Device::Inference(..) => Vec::new(),
             },
-            intruder: None,
+            ..Boot::default()
         },
         detail: Value::Object(detail),
     };

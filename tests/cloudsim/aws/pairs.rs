@@ -11,9 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::sigv4::hex;
 use crate::core::chance::Chance;
-
-/// Letters in a line of a key file.
-const WIDTH: usize = 64;
+use crate::core::pem::{framed, lines};
 
 /// A key pair that was just made. Nobody keeps it: the service remembers the public half only.
 pub struct Pair {
@@ -182,18 +180,6 @@ fn colons(bytes: &[u8]) -> String {
     pairs.join(":")
 }
 
-fn lines(bytes: &[u8]) -> Vec<String> {
-    let letters: Vec<char> = STANDARD.encode(bytes).chars().collect();
-    letters.chunks(WIDTH).map(|line| line.iter().collect()).collect()
-}
-
-fn framed(label: &str, bytes: &[u8]) -> String {
-    format!(
-        "-----BEGIN {label}-----\n{}\n-----END {label}-----",
-        lines(bytes).join("\n")
-    )
-}
-
 /// Strings as SSH has them: each behind its length.
 fn wire(parts: &[&[u8]]) -> Vec<u8> {
     let mut all = Vec::new();
@@ -259,10 +245,10 @@ fn sequence(bytes: &[u8]) -> Option<Vec<&[u8]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::pem;
 
     fn unframed(pem: &str) -> Vec<u8> {
-        let inside: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-        STANDARD.decode(inside).expect("base64")
+        pem::unframed(pem).expect("base64")
     }
 
     fn blob(line: &str) -> Vec<u8> {

@@ -38,6 +38,10 @@ impl Backend for Memory {
                 address: "198.19.0.1".to_owned(),
                 port: 10_000 + (number % 50_000) as u16,
             },
+            SshWay::At(port) => Endpoint {
+                address: "198.19.0.1".to_owned(),
+                port,
+            },
         };
         self.reports.tell(Report::Reachable { machine, endpoint });
     }

@@ -22,6 +22,8 @@ pub struct Boot {
     pub user: String,
     /// The public keys that the cloud puts there.
     pub authorized_keys: Vec<String>,
+    /// The password with which the user may log in, at clouds that make one.
+    pub password: Option<String>,
     /// What the client lets the machine run.
     pub start: Start,
     /// Environment variables of the machine's first process.
@@ -89,6 +91,8 @@ pub enum SshWay {
     Direct,
     /// At a shared address, with a port that the cloud gives out (10000 and more).
     Mapped,
+    /// At a shared address, with the port that the customer chose.
+    At(u16),
 }
 
 /// What a back end should do. Commands of one machine come in order.

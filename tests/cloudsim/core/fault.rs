@@ -63,6 +63,14 @@ pub enum Fault {
         /// How many items are kept.
         keep: usize,
     },
+    /// The answer has another shape than the cloud describes, at every depth: fields of a name are left out or have
+    /// another name, or each object has one field more.
+    Reshaped {
+        /// Name of the fields; without it nothing is taken away.
+        field: Option<String>,
+        /// Their new name, or that of the field more, which has the value of another one of its object.
+        to: Option<String>,
+    },
     /// The machine that is made boots like this.
     Boot(BootPlan),
     /// The machine that is made is lost so long after it runs.
@@ -292,6 +300,8 @@ mod tests {
                 }
             )
         );
+        let reshaped: Fault = serde_json::from_str(r#"{"reshaped":{"field":"id","to":null}}"#).unwrap();
+        assert_eq!(reshaped.name(), "reshaped");
         assert_eq!(rule.fault.name(), "server");
         assert_eq!(Fault::NoCapacity.name(), "no-capacity");
         let boot = serde_json::to_string(&Fault::Boot(BootPlan::takes(3))).unwrap();

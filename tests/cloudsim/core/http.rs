@@ -101,6 +101,29 @@ fn decode(text: &str, plus_is_space: bool) -> String {
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
+fn reshape(value: &mut Value, field: Option<&str>, to: Option<&str>) {
+    match value {
+        Value::Array(entries) => {
+            for entry in entries {
+                reshape(entry, field, to);
+            }
+        }
+        Value::Object(fields) => {
+            for inner in fields.values_mut() {
+                reshape(inner, field, to);
+            }
+            let taken = match field {
+                Some(field) => fields.remove(field),
+                None => fields.values().next().cloned(),
+            };
+            if let (Some(taken), Some(to)) = (taken, to) {
+                fields.insert(to.to_owned(), taken);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -119,6 +142,14 @@ impl Answer {
             status,
             headers: vec![("content-type".to_owned(), content_type.to_owned())],
             body: body.into(),
+        }
+    }
+
+    /// Gives a body in JSON another shape: [`Fault::Reshaped`](crate::core::fault::Fault::Reshaped).
+    pub fn reshape(&mut self, field: Option<&str>, to: Option<&str>) {
+        if let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) {
+            reshape(&mut body, field, to);
+            self.body = body.to_string().into();
         }
     }
 
@@ -161,6 +192,25 @@ mod tests {
         let request = Request::new(Method::GET, "/v1/instances?tag=a%3Db+c&tag=d", "");
         assert_eq!(request.parameters("tag").collect::<Vec<_>>(), ["a=b c", "d"]);
         assert_eq!(request.segments(), ["v1", "instances"]);
+    }
+
+    #[test]
+    fn a_body_gets_another_shape_at_every_depth() {
+        let reshaped = |field: Option<&str>, to: Option<&str>| {
+            let body = serde_json::json!({ "all": [{ "id": 1, "more": { "id": 2 } }] });
+            let mut answer = Answer::json(200, &body);
+            answer.reshape(field, to);
+            String::from_utf8(answer.body.to_vec()).unwrap()
+        };
+        assert_eq!(reshaped(Some("id"), None), r#"{"all":[{"more":{}}]}"#);
+        let renamed = reshaped(Some("id"), Some("uid"));
+        assert!(!renamed.contains(r#""id""#), "{renamed}");
+        assert!(
+            renamed.contains(r#""uid":1"#) && renamed.contains(r#""uid":2"#),
+            "{renamed}"
+        );
+        let extended = reshaped(None, Some("later"));
+        assert_eq!(extended.matches("later").count(), 4, "{extended}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod machine;
 pub mod market;
 pub mod meter;
+pub mod pem;
 pub mod record;
 pub mod resource;
 pub mod rest;

@@ -221,6 +221,10 @@ impl Sim {
             effect: false,
             fault: fault.as_ref().map(Fault::name),
         };
+        let reshaped = match &fault {
+            Some(Fault::Reshaped { field, to }) => Some((field.clone(), to.clone())),
+            Some(_) | None => None,
+        };
         let mut outcome = match inner.cloud.recognise(request) {
             None => {
                 inner.violation(
@@ -248,6 +252,11 @@ impl Sim {
                     "the simulator answered what the description does not allow"
                 );
                 inner.mistakes.push(mistake);
+            }
+            if let Some((field, to)) = &reshaped
+                && answer.status < 300
+            {
+                answer.reshape(field.as_deref(), to.as_deref());
             }
         }
         if inner.log.len() == LOG {
@@ -419,6 +428,7 @@ fn refusal_before(fault: &Fault) -> Option<Refusal> {
         }
         | Fault::Cut { .. }
         | Fault::PartialPage { .. }
+        | Fault::Reshaped { .. }
         | Fault::Boot(_)
         | Fault::Dies { .. }
         | Fault::Halts { .. }

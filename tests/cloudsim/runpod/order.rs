@@ -188,7 +188,7 @@ impl Runpod {
             ssh: SshWay::Mapped,
             metadata: false,
             gpus: vec![order.hardware.clone(); if nvidia { order.count as usize } else { 0 }],
-            intruder: None,
+            ..Boot::default()
         }
     }
 

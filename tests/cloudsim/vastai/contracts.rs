@@ -235,7 +235,7 @@ fn start(context: &mut Context<'_, '_>, ask: &Ask, order: &Order, bid: Option<De
             ssh: SshWay::Mapped,
             metadata: false,
             gpus: vec![format!("NVIDIA {}", host.gpu_name); usize::try_from(ask.gpus).unwrap_or_default()],
-            intruder: None,
+            ..Boot::default()
         },
         detail,
     };

@@ -155,7 +155,7 @@ impl Verda {
                 ssh: SshWay::Direct,
                 metadata: false,
                 gpus: vec![format!("NVIDIA {}", instance_type.gpu); instance_type.gpus as usize],
-                intruder: None,
+                ..Boot::default()
             },
             detail: Value::Null,
         };

@@ -25,6 +25,16 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{container: {}, idleTimeout: 5s, allowedNamespaces: {}}",
+        "idleTimeout must be at least 10s",
+    ),
+    (
+        "Provider",
+        "{container: {}, idleTimeout: sometimes, allowedNamespaces: {}}",
+        "write Never, or a duration such as 300s, 10m or 1h30m",
+    ),
+    (
+        "Provider",
         "{container: {imagePullPolicy: Sometimes}, allowedNamespaces: {}}",
         r#"supported values: "Always""#,
     ),
@@ -177,6 +187,31 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
         "Provider",
         "{hyperstack: {}, overridable: [regions], allowedNamespaces: {}}",
         "overridable cannot name regions, networkOptimised, networkOptimisedRegions of hyperstack",
+    ),
+    (
+        "Provider",
+        "{tensordock: {}, overridable: [tier], allowedNamespaces: {}}",
+        "overridable cannot name location, tier, minRam, minVcpus of tensordock",
+    ),
+    (
+        "Provider",
+        "{jarvislabs: {}, overridable: [template], allowedNamespaces: {}}",
+        "overridable cannot name region, template, currency, exchangeRate of jarvislabs",
+    ),
+    (
+        "Provider",
+        "{novita: {}, overridable: [clusterId], allowedNamespaces: {}}",
+        "overridable cannot name clusterId of novita",
+    ),
+    (
+        "Provider",
+        "{massedcompute: {imageId: 0}, allowedNamespaces: {}}",
+        "spec.massedcompute.imageId",
+    ),
+    (
+        "Provider",
+        "{gcp: {}, overridable: [prices], allowedNamespaces: {}}",
+        "overridable cannot name project, zone, regions, prices of gcp",
     ),
     (
         "Provider",

@@ -2,7 +2,117 @@
 
 /// Kind, spec, and what the refusal must contain.
 pub(super) const BAD: &[(&str, &str, &str)] = &[
-    ("Task", "{command: [a]}", "spec.pool: Required value"),
+    (
+        "Task",
+        "{command: [a]}",
+        "exactly one of pool, the name of a Pool that runs it, and poolTemplate",
+    ),
+    (
+        "Task",
+        "{pool: p, poolTemplate: {spec: {provider: x}}, command: [a]}",
+        "exactly one of pool, the name of a Pool that runs it, and poolTemplate",
+    ),
+    ("Task", "{pool: '', command: [a]}", "spec.pool"),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {}}",
+        "forEach needs exactly one of items, count, matrix and itemsFrom",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {count: 1, items: [a]}}",
+        "forEach needs exactly one of items, count, matrix and itemsFrom",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {count: 1000001}}",
+        "should be less than or equal to 1000000",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: All, forEach: {count: 1}}",
+        "each item of forEach runs on one machine: leave placement out",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {matrix: {}}}",
+        "matrix needs an axis",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {matrix: {axes: [{name: a b, values: [1]}]}}}",
+        "the name of an axis must be letters",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {itemsFrom: {}}}",
+        "itemsFrom needs exactly one of sourceFile, configMapKeyRef and taskResult",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {itemsFrom: {sourceFile: a.jsonl}}}",
+        "sourceFile is looked for in the source",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], source: {configMap: {name: c}}, forEach: {itemsFrom: {sourceFile: ../a.jsonl}}}",
+        "sourceFile must be a file of the source",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], forEach: {itemsFrom: {taskResult: prepare}}}",
+        "the Task of forEach.itemsFrom.taskResult ends first",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {}, command: [a]}",
+        "spec.poolTemplate.spec: Required value",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {spec: {}}, command: [a]}",
+        "a Pool needs provider",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {spec: {provider: x, suspend: true}}, command: [a]}",
+        "leave poolTemplate.spec.suspend out",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {spec: {provider: x, nodes: {desired: 0}}}, command: [a]}",
+        "poolTemplate.spec.nodes.desired must be at least 1",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {spec: {provider: x, nodes: {min: 2}}}, command: [a]}",
+        "nodes.min must not be above nodes.desired",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {spec: {provider: x, memory: '16'}}, command: [a]}",
+        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {metadata: {labels: {a b: c}}, spec: {provider: x}}, command: [a]}",
+        "labels take names such as team",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {metadata: {labels: {a: b c}}, spec: {provider: x}}, command: [a]}",
+        "labels take values of letters",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {metadata: {annotations: {-a: b}}, spec: {provider: x}}, command: [a]}",
+        "annotations take names such as team",
+    ),
+    (
+        "Task",
+        "{poolTemplate: {metadata: {labels: {skyward.dev/pool: p}}, spec: {provider: x}}, command: [a]}",
+        "names that begin with skyward.dev/ are the operator's own",
+    ),
     ("Task", "{pool: p}", "exactly one of command, script and function"),
     (
         "Task",
@@ -304,6 +414,101 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Task",
+        "{pool: p, command: [a], retries: {onFailure: 1001}}",
+        "spec.retries.onFailure",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{action: Fail}]}}",
+        "a rule of retries needs exactly one of exitCodes, reasons and exceptions",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exitCodes: [1], reasons: [TimedOut], action: Fail}]}}",
+        "a rule of retries needs exactly one of exitCodes, reasons and exceptions",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exitCodes: [0], action: Fail}]}}",
+        "spec.retries.rules[0].exitCodes[0]",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exitCodes: [], action: Fail}]}}",
+        "spec.retries.rules[0].exitCodes",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exitCodes: [1]}]}}",
+        "spec.retries.rules[0].action: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{reasons: [Interrupted], action: Retry}]}}",
+        "supported values: \"NonZeroExit\"",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exitCodes: [1], action: retry}]}}",
+        "supported values: \"Retry\", \"Fail\", \"Ignore\"",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exceptions: [builtins.ValueError], action: Retry}]}}",
+        "those of Python without one, such as ValueError",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {rules: [{exceptions: ['Value Error'], action: Retry}]}}",
+        "exceptions are named with their module",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {backoff: {initial: 2m, max: 1m}}}",
+        "retries.backoff.initial must not be longer than retries.backoff.max",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {onFailure: 1, scope: Rank}}",
+        "retries.scope is for Tasks that run on all machines",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], placement: All, retries: {scope: Machine}}",
+        "supported values: \"All\", \"Rank\"",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {backoff: {initial: 10}}}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {backoff: {initial: 10ms}}}",
+        "retries.backoff.initial must be from 1s to 24h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retries: {backoff: {max: 48h}}}",
+        "retries.backoff.max must be from 1s to 24h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], activeDeadline: 1ms}",
+        "activeDeadline must be from 1s to 87600h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], queueTimeout: 0s}",
+        "queueTimeout must be from 1s to 87600h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], queueTimeout: soon}",
+        "write a duration such as",
+    ),
+    (
+        "Task",
         "{pool: p, command: [a], priority: 2000000}",
         "spec.priority",
     ),
@@ -316,6 +521,51 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
         "Task",
         "{pool: p, command: [a], env: [{value: x}]}",
         "spec.env[0].name: Required value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], dependsOn: [{task: Prepare}]}",
+        "task must be the name of a Task of this namespace",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], dependsOn: [{task: a}, {task: a, status: Finished}]}",
+        "Duplicate value",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], dependsOn: [{task: a, status: Failed}]}",
+        "Unsupported value: \"Failed\"",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retention: {logs: 5s}}",
+        "retention.logs must be from 1m to 87600h",
+    ),
+    (
+        "Task",
+        "{pool: p, command: [a], retention: {results: 7}}",
+        "write a duration such as",
+    ),
+    (
+        "CronTask",
+        "{schedule: nightly, taskTemplate: {spec: {pool: p, command: [a]}}}",
+        "schedule has five fields",
+    ),
+    (
+        "CronTask",
+        "{schedule: 'TZ=UTC 0 3 * * *', taskTemplate: {spec: {pool: p, command: [a]}}}",
+        "schedule has five fields",
+    ),
+    (
+        "CronTask",
+        "{schedule: 0 3 * * *, timeZone: 'Europe Berlin', taskTemplate: {spec: {pool: p, command: [a]}}}",
+        "timeZone must be a name",
+    ),
+    (
+        "CronTask",
+        "{schedule: 0 3 * * *, taskTemplate: {spec: {pool: p, command: [a], script: {source: a}}}}",
+        "a Task needs exactly one of command, script and function",
     ),
     (
         "Task",

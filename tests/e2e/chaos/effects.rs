@@ -3,7 +3,6 @@
 
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output},
     time::Duration,
@@ -24,8 +23,6 @@ use crate::{
 const COMMENT: &str = "skyward-pods-chaos";
 /// The bridge of the local cluster.
 const BRIDGE: &str = "skyward0";
-/// Larger than the disk that is filled.
-const MOST_MIB: usize = 256;
 
 /// Undoes an effect when it is dropped.
 #[must_use]
@@ -287,17 +284,12 @@ fn links() -> Vec<String> {
 
 /// The agent's home has a small file system of its own.
 fn fill_disk(machine: &Machine) -> Option<Undo> {
-    let pid = pids_in_pod(&machine.uid, "skyward-machine").first().copied()?;
-    let path = PathBuf::from(format!("/proc/{pid}/root/opt/skyward/chaos"));
-    let mut file = fs::File::create(&path).ok()?;
-    let undo = Undo::by(move || {
+    let path = skyward_testkit::fill_disk(&machine.uid)?;
+    Some(Undo::by(move || {
         // It is gone with its machine.
         let _ = fs::remove_file(&path);
         Ok(())
-    });
-    let piece = vec![0; 1 << 20];
-    let is_full = (0..MOST_MIB).any(|_| file.write_all(&piece).is_err());
-    is_full.then_some(undo)
+    }))
 }
 
 fn clock_record() -> PathBuf {

@@ -1,13 +1,13 @@
 //! Chaos on the local cluster: `make soak ONLY=chaos`. In each round processes are killed and paused,
 //! links cut and slowed, disks filled and the clock stepped, at moments that a seed chooses, while Tasks
-//! run that tell a ledger outside of the cluster when they begin and end. Then the rules of [`ledger`]
-//! must hold, and nothing of the round may stay.
+//! and the items of a map run that tell a ledger outside of the cluster when they begin and end. Then the
+//! rules of [`ledger`], and those for items of the testkit, must hold, and nothing of the round may stay.
 //!
 //! - [`happenings`]: the timetable of a seed.
 //! - [`effects`]: carries it out, and undoes it.
 //! - [`components`]: the processes of the cluster, and their guard.
 //! - [`scene`]: what is seen of the cluster meanwhile.
-//! - [`work`]: the Tasks, and the collector of what they tell.
+//! - [`work`]: the Tasks and the map.
 //! - [`ledger`]: what must hold.
 //!
 //! `SKYWARD_SEED` is the seed of the first round, the next round has the next one. `CHAOS_ROUNDS` and
@@ -36,8 +36,8 @@ use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
-use skyward_api::{Machine, Pool, Task};
-use skyward_testkit::{Cluster, Result, SMALL_DISK, Space};
+use skyward_api::{Machine, Pool, Task, TaskPhase, TaskStatus};
+use skyward_testkit::{Cluster, ItemMark, Ledger, MapRecord, Result, SMALL_DISK, Space};
 
 use crate::{
     effects::Outcome,
@@ -164,6 +164,8 @@ struct Round {
     space: Space,
     scene: Shared<Scene>,
     marks: Shared<Vec<Mark>>,
+    item_marks: Shared<Vec<ItemMark>>,
+    map: Shared<MapRecord>,
     carried: Shared<Vec<Carried>>,
 }
 
@@ -177,12 +179,13 @@ async fn round(cluster: &Cluster, seed: u64) -> Result<Figures> {
         }
     }
     let space = cluster.namespace("chaos").await?;
-    let (scene, marks, carried) = <(Shared<Scene>, Shared<Vec<Mark>>, Shared<Vec<Carried>>)>::default();
     let round = Round {
         space,
-        scene,
-        marks,
-        carried,
+        scene: Shared::default(),
+        marks: Shared::default(),
+        item_marks: Shared::default(),
+        map: Shared::default(),
+        carried: Shared::default(),
     };
     let mut jobs = round.whole(seed, &timetable.work, &timetable.end).await?;
     let (marks, carried) = (copy(&round.marks), copy(&round.carried));
@@ -190,13 +193,15 @@ async fn round(cluster: &Cluster, seed: u64) -> Result<Figures> {
     for job in &mut jobs {
         job.ended = ended.get(&job.name).cloned();
     }
-    let broken = ledger::broken(&jobs, &marks, &carried);
+    let mut broken = ledger::broken(&jobs, &marks, &carried);
+    let map = round.map(&carried);
+    broken.extend(map.broken(|_| false));
     anyhow::ensure!(
         broken.is_empty(),
         "broken rules:\n  {}\ncarried out: {carried:#?}",
         broken.join("\n  ")
     );
-    let figures = figures(&jobs, &marks, &carried);
+    let figures = figures(&jobs, &marks, &map, &carried);
     round.space.finish().await?;
     Ok(figures)
 }
@@ -205,7 +210,8 @@ impl Round {
     /// All of a round but its rules; returns its Tasks as they are at its end.
     async fn whole(&self, seed: u64, work: &[Moment], end: &[Moment]) -> Result<Vec<Job>> {
         let space = &self.space;
-        let (ledger, _collector) = work::collect(&space.cluster, self.marks.clone()).await?;
+        let ledger = Ledger::start(&space.cluster, self.marks.clone()).await?;
+        let items = Ledger::start(&space.cluster, self.item_marks.clone()).await?;
         let provider = space
             .provider("p", json!({"container": {"privileged": true}}))
             .await?;
@@ -223,28 +229,41 @@ impl Round {
         })
         .await?;
 
-        let planned: Vec<(Job, Value)> = (0..work::TASKS).map(|i| work::job(seed, i, &ledger)).collect();
+        let api = space.api::<Task>();
+        let spec = work::map(&items.address);
+        until("the map is created", async || {
+            work::create(&api, work::MAP, &spec).await.map(Some)
+        })
+        .await?;
+        let item_watch = work::watch_items(space, self.map.clone(), self.item_marks.clone());
+        let planned: Vec<(Job, Value)> = (0..work::TASKS)
+            .map(|i| work::job(seed, i, &ledger.address))
+            .collect();
         tokio::try_join!(self.create(&planned), self.all_happen(work))?;
         until("all Tasks ended", async || {
             let ended = copy(&self.scene).ended.len();
-            Ok((ended == planned.len()).then_some(()))
+            Ok((ended == planned.len() + 1).then_some(()))
         })
         .await
         .with_context(|| {
             let ended = copy(&self.scene).ended;
-            let open = planned.iter().filter(|(job, _)| !ended.contains_key(&job.name));
-            let open: Vec<&str> = open.map(|(job, _)| job.name.as_str()).collect();
-            format!("these Tasks did not end: {open:?}")
+            let names = planned.iter().map(|(job, _)| job.name.as_str());
+            let open = names.chain([work::MAP]).filter(|name| !ended.contains_key(*name));
+            format!("these Tasks did not end: {:?}", open.collect::<Vec<_>>())
         })?;
 
         tokio::try_join!(self.delete_pool(), self.all_happen(end))?;
-        drop(watch);
+        drop((watch, item_watch));
         let mut jobs: Vec<Job> = planned.into_iter().map(|(job, _)| job).collect();
         let tasks = until("Tasks are listed", async || {
             let tasks = space.api::<Task>().list(&ListParams::default()).await?;
             Ok(Some(tasks.items))
         })
         .await?;
+        let map = tasks
+            .iter()
+            .find(|task| task.metadata.name.as_deref() == Some(work::MAP));
+        self.end_of_map(map.and_then(|task| task.status.as_ref())).await?;
         for task in tasks {
             let named = |job: &&mut Job| Some(&job.name) == task.metadata.name.as_ref();
             if let Some(job) = jobs.iter_mut().find(named) {
@@ -253,6 +272,41 @@ impl Round {
         }
         self.compare_large(&jobs).await?;
         Ok(jobs)
+    }
+
+    /// The map is whole, and stays as it ended; what the operator says of its items is kept.
+    async fn end_of_map(&self, last: Option<&TaskStatus>) -> Result {
+        let ended = copy(&self.scene).ended;
+        let first = ended.get(work::MAP).map(|(status, _)| status);
+        anyhow::ensure!(
+            first == last,
+            "the map changed after its end, from {first:?} to {last:?}"
+        );
+        let items = last.and_then(|status| status.items.as_ref());
+        let is_whole = items.is_some_and(|items| items.succeeded == work::ITEMS);
+        let has_succeeded = last.and_then(|status| status.phase) == Some(TaskPhase::Succeeded);
+        anyhow::ensure!(is_whole && has_succeeded, "the map did not succeed: {last:#?}");
+        let (cluster, namespace) = (&self.space.cluster, &self.space.name);
+        let outcomes = until("the items of the map are read", async || {
+            cluster.items(namespace, work::MAP).await.map(Some)
+        })
+        .await?;
+        with(&self.map, |map| map.outcomes = outcomes);
+        Ok(())
+    }
+
+    /// All that is known of the map, for its rules.
+    fn map(&self, carried: &[Carried]) -> MapRecord {
+        // An item that a full disk makes fail runs again, as one that is interrupted.
+        let hits = carried
+            .iter()
+            .filter(|one| one.what.interrupts() || one.what == Happening::DiskFilled);
+        MapRecord {
+            total: work::ITEMS,
+            marks: copy(&self.item_marks),
+            hit: hits.filter_map(|one| one.machine.clone()).collect(),
+            ..copy(&self.map)
+        }
     }
 
     async fn create(&self, planned: &[(Job, Value)]) -> Result {
@@ -331,7 +385,7 @@ impl Round {
             let Expected::Bytes(bytes) = job.expected else {
                 continue;
             };
-            let succeeded = |status: &skyward_api::TaskStatus| status.reason == "Succeeded";
+            let succeeded = |status: &TaskStatus| status.reason == "Succeeded";
             if !job.last.as_ref().is_some_and(succeeded) {
                 continue;
             }
@@ -361,7 +415,7 @@ impl Round {
     }
 }
 
-fn figures(jobs: &[Job], marks: &[Mark], carried: &[Carried]) -> Figures {
+fn figures(jobs: &[Job], marks: &[Mark], map: &MapRecord, carried: &[Carried]) -> Figures {
     let mut figures = Figures::new();
     let mut add = |name: &str, count: u64| *figures.entry(name.to_owned()).or_default() += count;
     for (status, _) in jobs.iter().filter_map(|job| job.ended.as_ref()) {
@@ -370,6 +424,10 @@ fn figures(jobs: &[Job], marks: &[Mark], carried: &[Carried]) -> Figures {
         add(&format!("tasks {}", status.reason), 1);
     }
     add("marks", marks.len() as u64);
+    add("items", map.outcomes.len() as u64);
+    let attempts = map.outcomes.iter().map(|item| u64::from(item.attempt));
+    add("item attempts", attempts.sum());
+    add("item marks", map.marks.len() as u64);
     for one in carried {
         let what = match one.what {
             Happening::ClockStepped(_) => "the clock is stepped".to_owned(),

@@ -1,4 +1,4 @@
-//! The Tasks of a round, and the collector that they tell when they begin and when they end.
+//! The Tasks of a round, which tell a ledger when they begin and when they end, and its map, whose items do.
 
 use std::time::Duration;
 
@@ -8,15 +8,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use skyward_api::Task;
-use skyward_testkit::{Cluster, Result};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
-};
+use skyward_testkit::{ITEM_SOURCE, ItemMark, MapRecord, Result, Space};
 
 use crate::{
     happenings::MACHINES,
-    ledger::{Expected, Job, Mark},
+    ledger::{Expected, Job},
     scene::{Owned, Shared, with},
 };
 
@@ -101,45 +97,52 @@ pub(crate) fn job(seed: u64, number: u32, ledger: &str) -> (Job, Value) {
     (job, spec)
 }
 
+/// The map of a round.
+pub(crate) const MAP: &str = "map";
+/// Its items.
+pub(crate) const ITEMS: u32 = 3000;
+/// Places that it has: the Tasks have the others.
+const MAP_PLACES: u32 = 4;
+/// Seconds of an item: all of them take about as long as the work of a round.
+const ITEM_SECONDS: f64 = 0.05;
+/// How often an item may be interrupted: more often than anything happens.
+const MAP_RETRIES: u32 = 50;
+
+/// The spec of the map.
+pub(crate) fn map(ledger: &str) -> Value {
+    // A watcher that is killed, or a full disk, may count as a failure of the item that it ran.
+    let backoff = json!({"initial": "1s", "max": "2s"});
+    json!({
+        "pool": "p",
+        "forEach": {"count": ITEMS, "parallelism": MAP_PLACES},
+        "function": {"source": ITEM_SOURCE, "args": [ITEM_SECONDS]},
+        "retries": {"onInterruption": MAP_RETRIES, "onFailure": MAP_RETRIES, "backoff": backoff},
+        "env": [{"name": "LEDGER", "value": ledger}],
+    })
+}
+
+/// Notes each few seconds which items of the map have an outcome, until it is dropped.
+pub(crate) fn watch_items(space: &Space, record: Shared<MapRecord>, marks: Shared<Vec<ItemMark>>) -> Owned {
+    const PAUSE: Duration = Duration::from_secs(4);
+    let (cluster, namespace) = (space.cluster.clone(), space.name.clone());
+    Owned(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            // What does not answer is asked again.
+            let asked = tokio::time::timeout(PAUSE * 5, cluster.items(&namespace, MAP)).await;
+            if let Ok(Ok(outcomes)) = asked {
+                let length = with(&marks, |marks| marks.len());
+                with(&record, |record| record.note_seen(&outcomes, length));
+            }
+        }
+    }))
+}
+
 /// Creates a Task. To do it again does nothing, so that it can be done until an answer comes.
 pub(crate) async fn create(api: &Api<Task>, name: &str, spec: &Value) -> Result {
     let object = json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
         "metadata": {"name": name}, "spec": spec});
     let params = PatchParams::apply("chaos").force();
     api.patch(name, &params, &Patch::Apply(&object)).await?;
-    Ok(())
-}
-
-/// Collects marks on an address that Pods reach: that of the API server, which runs on this machine.
-/// Returns `HOST PORT`.
-pub(crate) async fn collect(cluster: &Cluster, marks: Shared<Vec<Mark>>) -> Result<(String, Owned)> {
-    let path = "jsonpath={.clusters[0].cluster.server}";
-    let server = cluster
-        .kubectl(&["config", "view", "--minify", "-o", path])
-        .await?
-        .ok()?;
-    let server = server.trim().trim_start_matches("https://");
-    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
-    let listener = TcpListener::bind((host, 0)).await?;
-    let address = format!("{host} {}", listener.local_addr()?.port());
-    let accept = tokio::spawn(async move {
-        loop {
-            match listener.accept().await {
-                // A caller that says nothing harms only itself.
-                Ok((stream, _)) => drop(tokio::spawn(answer(stream, marks.clone()))),
-                // A caller may be gone again.
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
-    });
-    Ok((address, Owned(accept)))
-}
-
-async fn answer(mut stream: TcpStream, marks: Shared<Vec<Mark>>) -> Result {
-    let mut line = String::new();
-    BufReader::new(&mut stream).read_line(&mut line).await?;
-    let mark: Mark = line.parse()?;
-    with(&marks, |marks| marks.push(mark));
-    stream.write_all(b"ok\n").await?;
     Ok(())
 }

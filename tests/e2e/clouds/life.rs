@@ -93,6 +93,11 @@ async fn sample_story(cloud: &'static str) -> Result {
     );
     let task = story.space.task_ended(&name).await?.status.unwrap_or_default();
     ensure!(task.phase == Some(TaskPhase::Succeeded), "{task:#?}");
+    let cost = Usd::or_zero(&task.cost);
+    ensure!(
+        cost > Usd::ZERO && task.results.iter().all(|run| run.cost == task.cost),
+        "what its only run costs: {task:#?}"
+    );
     // The machine has what was asked for.
     let args = ["logs", &name, "-n", &story.space.name];
     let limit = Duration::from_secs(60);
@@ -128,10 +133,10 @@ async fn sample_story(cloud: &'static str) -> Result {
         let end = billed.filter_map(|span| span.to).max();
         let unseen = end.map_or(0, |end| returned.duration_since(end).as_secs());
         let hourly: Usd = ours.iter().map(|machine| Usd::from(machine.price)).sum();
-        // How long they were made: the ledger counts that, and Hyperstack does not bill it.
+        // How long they were made: the ledger counts that, and Hyperstack and Google do not bill it.
         let made = ours
             .iter()
-            .filter(|_| cloud == "hyperstack")
+            .filter(|_| matches!(cloud, "gcp" | "hyperstack"))
             .filter_map(|machine| {
                 let first = machine.tab.spans().first()?;
                 Some(first.from.duration_since(machine.created()).as_secs())
@@ -139,10 +144,15 @@ async fn sample_story(cloud: &'static str) -> Result {
         (hourly, unseen, made.sum::<i64>())
     });
     let step = match cloud {
-        "hyperstack" | "lambda" | "scaleway" | "vastai" => 60,
+        "hyperstack" | "jarvislabs" | "lambda" | "massedcompute" | "scaleway" | "vastai" => 60,
         "vultr" => 3600,
         _ => 0,
     };
+    ensure!(
+        cost < ledger,
+        "a run costs less than its machine: {}",
+        cost.exact()
+    );
     let most = LOOK + step + unseen + made;
     ensure!(
         (ledger - bill).abs() * 3600 <= hourly * most,
@@ -206,6 +216,31 @@ async fn the_sample_of_hyperstack_runs_and_leaves_nothing() -> Result {
 }
 
 #[tokio::test]
+async fn the_sample_of_tensordock_runs_and_leaves_nothing() -> Result {
+    sample_story("tensordock").await
+}
+
+#[tokio::test]
+async fn the_sample_of_jarvislabs_runs_and_leaves_nothing() -> Result {
+    sample_story("jarvislabs").await
+}
+
+#[tokio::test]
+async fn the_sample_of_novita_runs_and_leaves_nothing() -> Result {
+    sample_story("novita").await
+}
+
+#[tokio::test]
+async fn the_sample_of_massedcompute_runs_and_leaves_nothing() -> Result {
+    sample_story("massedcompute").await
+}
+
+#[tokio::test]
+async fn the_sample_of_gcp_runs_and_leaves_nothing() -> Result {
+    sample_story("gcp").await
+}
+
+#[tokio::test]
 async fn the_sample_of_aws_runs_and_leaves_nothing() -> Result {
     if is_there("aws") {
         sample_story("aws").await
@@ -232,9 +267,13 @@ async fn reclaim_story(cloud: &'static str) -> Result {
     story.space.task_phase("t", TaskPhase::Running).await?;
     let first = story.space.ready_machines("p").await?.remove(0);
     let status = first.status.clone().unwrap_or_default();
-    // AWS says on the machine itself that it will take it, two minutes before; its API says
-    // nothing until then. The others say nothing beforehand.
-    let notice = SignedDuration::from_secs(if cloud == "aws" { 120 } else { 2 });
+    // AWS and Google say on the machine itself that they will take it, two minutes and half a minute
+    // before; their APIs say nothing until then. Novita's API may say it beforehand. The others say nothing.
+    let notice = SignedDuration::from_secs(match cloud {
+        "aws" => 120,
+        "gcp" => 30,
+        _ => 2,
+    });
     let taken_at = story.customer.sim.world(|world| {
         ensure!(
             world
@@ -248,6 +287,11 @@ async fn reclaim_story(cloud: &'static str) -> Result {
     let task = story.space.task_ended("t").await?.status.unwrap_or_default();
     ensure!(task.phase == Some(TaskPhase::Succeeded), "{task:#?}");
     ensure!(task.attempt == 2 && task.restarts == 1, "{task:#?}");
+    let last: Usd = task.results.iter().map(|run| Usd::or_zero(&run.cost)).sum();
+    ensure!(
+        Usd::or_zero(&task.cost) > last,
+        "the attempt that was interrupted costs, too: {task:#?}"
+    );
     ensure!(
         cloud != "aws" || story.customer.sim.world(|world| world.now()) < taken_at,
         "the agent told of the notice"
@@ -317,6 +361,26 @@ async fn a_spot_machine_that_vastai_takes_back_is_replaced_and_its_run_runs_agai
 #[tokio::test]
 async fn a_spot_machine_that_hyperstack_takes_back_is_replaced_and_its_run_runs_again() -> Result {
     reclaim_story("hyperstack").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_jarvislabs_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("jarvislabs").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_novita_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("novita").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_massedcompute_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("massedcompute").await
+}
+
+#[tokio::test]
+async fn a_spot_machine_that_gcp_takes_back_is_replaced_and_its_run_runs_again() -> Result {
+    reclaim_story("gcp").await
 }
 
 #[tokio::test]

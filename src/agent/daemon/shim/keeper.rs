@@ -146,6 +146,7 @@ fn start_parent(
         result: None,
         outcome: None,
         values: None,
+        channel: None,
     };
     let work = spawn::spawn(&prepared, spec).map_err(|failure| anyhow::anyhow!(failure.message))?;
     Ok((work.pid, ours))

@@ -8,7 +8,9 @@
 //! one place ([`Shim::wait`]). What it found out becomes one verdict (`verdict.rs`), written
 //! to the file `exit`; the end of the connection tells the daemon to look there.
 
+mod control;
 mod fork;
+mod items;
 mod keeper;
 mod output;
 mod places;
@@ -21,10 +23,10 @@ mod verdict;
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, Read, Seek, Write},
+    io::{self, ErrorKind, Seek, Write},
     os::{
         fd::{AsFd, OwnedFd},
-        unix::net::{UnixListener, UnixStream},
+        unix::net::UnixStream,
     },
     path::Path,
     time::{Duration, Instant},
@@ -46,6 +48,7 @@ use nix::{
 use prost::Message;
 
 use self::{
+    control::Control,
     fork::{Asked, Kept},
     output::Output,
     prepare::{Failure, Prepared},
@@ -110,7 +113,11 @@ pub(super) fn main(
         default_user,
         parent,
     };
-    let (observed, control) = run(&place, &spec, signals, control)?;
+    let control = Control::new(&folder, control);
+    let (observed, control) = match &spec.worker {
+        None => run(&place, &spec, signals, control)?,
+        Some(worker) => items::run(&place, &spec, *worker, signals, control)?,
+    };
     exit.write(&verdict::finished(&spec, &observed).encode_to_vec())?;
     // The end of the connection tells the daemon to read the verdict, so the verdict is written
     // before.
@@ -142,8 +149,8 @@ fn run(
     place: &Place<'_>,
     spec: &RunSpec,
     signals: Signals,
-    control: UnixStream,
-) -> anyhow::Result<(Observed, Option<UnixStream>)> {
+    control: Control,
+) -> anyhow::Result<(Observed, Control)> {
     let Place {
         home,
         folder,
@@ -173,7 +180,7 @@ fn run(
         Err(failure) => {
             observed.failure = Some(failure);
             observed.finished_ms = unix_ms();
-            return Ok((observed, Some(control)));
+            return Ok((observed, control));
         }
     };
     if let Some(values) = prepared.values.take() {
@@ -185,11 +192,8 @@ fn run(
     observed.forked = matches!(spec.work, Some(run_spec::Work::Function(_))).then_some(kept.is_some());
     let mut shim = Shim {
         spec,
-        folder,
         signals,
-        control: Some(control),
-        listener: None,
-        received: Vec::new(),
+        control,
         pid: work.pid,
         kept,
         pipes: work.pipes,
@@ -201,7 +205,7 @@ fn run(
         cause: None,
         status: None,
     };
-    shim.say_started();
+    shim.control.say_started(shim.pid, shim.started_ms);
     shim.wait()?;
     observed.finished_ms = unix_ms();
     observed.status = shim.status;
@@ -214,22 +218,21 @@ fn run(
         .and_then(|file| file.metadata().ok())
         .map(|metadata| metadata.len());
     observed.memory_kills = kills.and_then(|kills| kills.since()).unwrap_or(0);
-    observed.no_room = [prepared.working_dir.as_path(), folder.path(), Path::new("/tmp")]
-        .iter()
-        .any(|path| free_bytes(path).is_some_and(|free| free < 256 * 1024));
+    observed.no_room = has_no_room(&prepared.working_dir, folder);
     Ok((observed, shim.control))
+}
+
+/// Whether a disk that work writes to is full.
+fn has_no_room(working_dir: &Path, folder: &RunFolder) -> bool {
+    [working_dir, folder.path(), Path::new("/tmp")]
+        .iter()
+        .any(|path| free_bytes(path).is_some_and(|free| free < 256 * 1024))
 }
 
 struct Shim<'a> {
     spec: &'a RunSpec,
-    folder: &'a RunFolder,
     signals: Signals,
-    /// The daemon.
-    control: Option<UnixStream>,
-    /// Where the next daemon can connect, while there is none.
-    listener: Option<UnixListener>,
-    /// The beginning of a line from the daemon.
-    received: Vec<u8>,
+    control: Control,
     pid: Pid,
     /// The keeper of the main process, where that is no child of ours.
     kept: Option<Kept>,
@@ -265,9 +268,6 @@ impl Shim<'_> {
             if ready.control {
                 self.take_control();
             }
-            if ready.listener {
-                self.take_connection();
-            }
             if ready.kept {
                 self.hear_keeper()?;
             }
@@ -281,6 +281,7 @@ impl Shim<'_> {
                 }
             }
             let now = Instant::now();
+            self.control.listen_again(now);
             if self.output.flush_at().is_some_and(|at| now >= at) {
                 self.output.flush(unix_ms());
             }
@@ -295,21 +296,17 @@ impl Shim<'_> {
     }
 
     fn poll(&self, drain_until: Option<Instant>) -> anyhow::Result<Ready> {
-        let until = [self.deadline, self.kill_at, drain_until, self.output.flush_at()]
-            .into_iter()
-            .flatten()
-            .min();
-        let timeout = until.map_or(PollTimeout::NONE, |until| {
-            // Rounded up, so that we never wake just before.
-            let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
-        });
+        let until = [
+            self.deadline,
+            self.kill_at,
+            drain_until,
+            self.output.flush_at(),
+            self.control.listens_at(),
+        ];
+        let until = until.into_iter().flatten().min();
+        let timeout = patience(until);
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let other = match (&self.control, &self.listener) {
-            (Some(control), _) => Some(control.as_fd()),
-            (None, Some(listener)) => Some(listener.as_fd()),
-            (None, None) => None,
-        };
+        let other = self.control.fd();
         fds.extend(other.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let kept = self.kept.as_ref().filter(|_| self.status.is_none());
         let kept_at = kept.map(|_| fds.len());
@@ -325,11 +322,9 @@ impl Shim<'_> {
             Err(error) => return Err(error.into()),
         }
         let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
-        let other_ready = other.is_some() && is_ready(&fds[1]);
         Ok(Ready {
             signals: is_ready(&fds[0]),
-            control: other_ready && self.control.is_some(),
-            listener: other_ready && self.control.is_none(),
+            control: other.is_some() && is_ready(&fds[1]),
             kept: kept_at.is_some_and(|at| is_ready(&fds[at])),
             pipes: (first_pipe..fds.len())
                 .filter(|index| is_ready(&fds[*index]))
@@ -415,51 +410,36 @@ impl Shim<'_> {
         self.reap();
     }
 
-    fn say_started(&mut self) {
-        let line = format!("started {} {}\n", self.pid, self.started_ms);
-        if let Some(control) = &mut self.control
-            && control.write_all(line.as_bytes()).is_err()
-        {
-            self.lose_control();
-        }
-    }
-
     fn take_control(&mut self) {
-        let Some(control) = &mut self.control else { return };
-        let mut buffer = [0; 4096];
-        match control.read(&mut buffer) {
-            Ok(count @ 1..) => self.received.extend_from_slice(&buffer[..count]),
-            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
-            Ok(0) | Err(_) => self.lose_control(),
-        }
-        while let Some(line) = take_line(&mut self.received) {
-            let mut words = line.trim_end().splitn(3, ' ');
-            if let (Some("stop"), Some(Ok(grace))) = (words.next(), words.next().map(str::parse)) {
-                let why = words.next().unwrap_or_default().to_owned();
-                self.end(Cause::Stopped(why), Duration::from_millis(grace));
+        self.control.take();
+        while let Some(line) = self.control.line() {
+            if let Some((grace, why)) = stop_order(&line) {
+                self.end(Cause::Stopped(why), grace);
             }
         }
     }
+}
 
-    /// The daemon is gone; the next one finds us through a socket in our folder.
-    fn lose_control(&mut self) {
-        self.control = None;
-        self.received.clear();
-        let _ = std::fs::remove_file(self.folder.control());
-        self.listener = files::short(&self.folder.control())
-            .and_then(|short| UnixListener::bind(short.name()))
-            .ok();
-    }
+/// How long to wait until then.
+fn patience(until: Option<Instant>) -> PollTimeout {
+    until.map_or(PollTimeout::NONE, |until| {
+        // Rounded up, so that we never wake just before.
+        let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+    })
+}
 
-    fn take_connection(&mut self) {
-        let Some((connection, _)) = self.listener.as_ref().and_then(|listener| listener.accept().ok()) else {
-            return;
-        };
-        self.listener = None;
-        let _ = std::fs::remove_file(self.folder.control());
-        self.control = Some(connection);
-        self.say_started();
+/// What the daemon says when a run is to end: in which time, and why.
+fn stop_order(line: &str) -> Option<(Duration, String)> {
+    let mut words = line.trim_end().splitn(3, ' ');
+    if words.next() != Some("stop") {
+        return None;
     }
+    let grace = words.next()?.parse().ok()?;
+    Some((
+        Duration::from_millis(grace),
+        words.next().unwrap_or_default().to_owned(),
+    ))
 }
 
 /// Takes the first whole line out of what was received.
@@ -473,7 +453,6 @@ fn take_line(received: &mut Vec<u8>) -> Option<String> {
 struct Ready {
     signals: bool,
     control: bool,
-    listener: bool,
     kept: bool,
     /// Indices, ascending.
     pipes: Vec<usize>,

@@ -4,8 +4,11 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, ErrorKind, Read, Seek},
-    os::fd::{AsRawFd, OwnedFd},
+    io::{self, ErrorKind, Read, Seek, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::{Path, PathBuf},
 };
 
@@ -18,7 +21,7 @@ use super::{
     unpack::unpack,
     verdict::{Outcome, result_limit},
 };
-use crate::protocol::{Function, RunSpec, Script, run_spec::Work};
+use crate::protocol::{Function, RunSpec, Script, VALUE_BYTES, run_spec::Work};
 
 /// The default search path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -27,6 +30,8 @@ const TEMPORARY: &str = "TMPDIR";
 /// A longer description of the cluster is passed in a file: the kernel takes at most 128 KiB
 /// for one variable.
 const LONGEST_INFO: usize = 64 * 1024;
+/// Items of one worker that run at the same time.
+const MOST_THREADS: u32 = 1024;
 /// The outcome is a short JSON object.
 const LONGEST_OUTCOME: u64 = 64 * 1024;
 
@@ -77,6 +82,8 @@ pub(super) struct Prepared {
     pub(super) outcome: Option<File>,
     /// Where the function runner says what the function yields.
     pub(super) values: Option<Values>,
+    /// The end of the work of the channel through which items come.
+    pub(super) channel: Option<OwnedFd>,
 }
 
 /// A pipe from the function runner to the shim.
@@ -142,6 +149,7 @@ pub(super) fn prepare(
         result: None,
         outcome: None,
         values: None,
+        channel: None,
     };
     match &spec.work {
         None => {
@@ -237,10 +245,21 @@ fn prepare_function(
         "entrypoint": if function.entrypoint.is_empty() { "main" } else { &function.entrypoint },
         "args": if function.args_json.is_empty() { "[]" } else { &function.args_json },
         "kwargs": if function.kwargs_json.is_empty() { "{}" } else { &function.kwargs_json },
-        "result_limit": result_limit(spec),
+        "result_limit": if spec.worker.is_some() { VALUE_BYTES as u64 } else { result_limit(spec) },
         "value_limit": value_limit(spec.log_limit),
+        // Of a worker of a map.
+        "processes": if spec.worker.is_some_and(|worker| worker.fresh) { "fresh" } else { "reuse" },
+        "threads": threads(spec),
     });
     let call_path = sources.write("call.json", call.to_string().as_bytes())?;
+    if spec.worker.is_some() {
+        prepared.hint = python_hint();
+        prepared.is_own_program = true;
+        let runner = home.python_path().join("skyward/_items.py");
+        // The rest comes with each Python that runs the items.
+        prepared.arguments = vec![text(&home.python()), text(&runner), text(&call_path)];
+        return Ok(());
+    }
     let result = files::create(folder.result())?;
     let outcome = files::create(folder.outcome())?;
     let values = Values::open()?;
@@ -258,6 +277,35 @@ fn prepare_function(
     prepared.outcome = Some(outcome);
     prepared.values = Some(values);
     Ok(())
+}
+
+/// How many items of a worker run at the same time, as threads of one process.
+pub(super) fn threads(spec: &RunSpec) -> u32 {
+    let is_function = matches!(spec.work, Some(Work::Function(_)));
+    let worker = spec.worker.filter(|worker| is_function && !worker.fresh);
+    worker.map_or(1, |worker| worker.threads.clamp(1, MOST_THREADS))
+}
+
+/// The channel through which a new Python is given the items that it runs a function for: our end.
+pub(super) fn connect_runner(prepared: &mut Prepared, folder: &RunFolder) -> io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let outcome = files::create(folder.outcome())?;
+    prepared.arguments.truncate(3);
+    prepared.arguments.push(theirs.as_raw_fd().to_string());
+    prepared.arguments.push(outcome.as_raw_fd().to_string());
+    prepared.channel = Some(theirs.into());
+    prepared.outcome = Some(outcome);
+    Ok(ours)
+}
+
+/// Leaves an item where its command reads it.
+pub(super) fn leave_item(folder: &RunFolder, user: &users::User, text: &str) -> io::Result<PathBuf> {
+    let path = folder.item();
+    let mut file = files::create(&path)?;
+    file.write_all(text.as_bytes())?;
+    give(&file, user)?;
+    Ok(path)
 }
 
 const fn python_hint() -> &'static str {

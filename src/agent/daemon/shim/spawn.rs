@@ -53,7 +53,8 @@ impl Work {
 pub(super) fn spawn(prepared: &Prepared, spec: &RunSpec) -> Result<Work, Failure> {
     let files = [&prepared.result, &prepared.outcome].into_iter().flatten();
     let values = prepared.values.as_ref().map(|values| values.theirs.as_fd());
-    for file in files.map(AsFd::as_fd).chain(values) {
+    let channel = prepared.channel.as_ref().map(AsFd::as_fd);
+    for file in files.map(AsFd::as_fd).chain(values).chain(channel) {
         fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).map_err(io::Error::from)?;
     }
     let _first = ChildrenFirst::begin();

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::{output::Ended, prepare::Failure};
-use crate::protocol::{Finished, MESSAGE_BYTES, RunSpec, finished::Ending, run_spec::Work};
+use crate::protocol::{Finished, MESSAGE_BYTES, RunSpec, finished::Ending, is_exception, run_spec::Work};
 
 /// A return value of at most this size is kept, unless the spec says otherwise.
 const DEFAULT_RESULT_LIMIT: u64 = 256 * 1024 * 1024;
@@ -31,6 +31,9 @@ pub(super) struct Outcome {
     pub(super) ending: OutcomeEnding,
     #[serde(default)]
     pub(super) message: String,
+    /// Class of the exception that was raised.
+    #[serde(default)]
+    pub(super) exception: String,
 }
 
 /// The runner's words.
@@ -88,6 +91,13 @@ pub(super) fn finished(spec: &RunSpec, observed: &Observed) -> Finished {
         .as_ref()
         .is_some_and(|outcome| outcome.ending == OutcomeEnding::Returned);
     let has_result = returned && ending == Ending::Exited;
+    // The work may have written anything in the place of the runner.
+    let exception = observed
+        .outcome
+        .as_ref()
+        .map(|outcome| outcome.exception.as_str())
+        .filter(|name| ending == Ending::FunctionRaised && is_exception(name))
+        .unwrap_or_default();
     Finished {
         ending: ending.into(),
         exit_code,
@@ -107,6 +117,7 @@ pub(super) fn finished(spec: &RunSpec, observed: &Observed) -> Finished {
         result: Vec::new(),
         has_result,
         forked: observed.forked,
+        exception: exception.to_owned(),
     }
 }
 
@@ -135,7 +146,7 @@ fn judge(spec: &RunSpec, observed: &Observed) -> (Ending, String) {
         Some(Cause::Stopped(why)) => return (Ending::Stopped, why.clone()),
         None => {}
     }
-    if let Some(Outcome { ending, message }) = &observed.outcome {
+    if let Some(Outcome { ending, message, .. }) = &observed.outcome {
         match ending {
             OutcomeEnding::Returned => {}
             OutcomeEnding::Raised => return unless_full(observed, Ending::FunctionRaised, message.clone()),
@@ -354,6 +365,7 @@ mod tests {
             outcome: Some(Outcome {
                 ending: OutcomeEnding::Returned,
                 message: String::new(),
+                exception: String::new(),
             }),
             result_bytes: Some(4),
             ..Observed::default()
@@ -365,6 +377,37 @@ mod tests {
         observed.cause = None;
         observed.result_bytes = Some(DEFAULT_RESULT_LIMIT + 1);
         assert_eq!(finished(&spec, &observed).ending(), Ending::ResultTooLarge);
+    }
+
+    #[test]
+    fn the_class_of_an_exception_is_told_where_the_function_raised_and_it_can_be_one() {
+        let told = |exception: &str, cause: Option<Cause>| {
+            let observed = Observed {
+                status: Some(Status::Exited(1)),
+                outcome: Some(Outcome {
+                    ending: OutcomeEnding::Raised,
+                    message: "Timeout: no answer".to_owned(),
+                    exception: exception.to_owned(),
+                }),
+                cause,
+                ..Observed::default()
+            };
+            finished(&RunSpec::default(), &observed).exception
+        };
+        assert_eq!(
+            told("requests.exceptions.Timeout", None),
+            "requests.exceptions.Timeout"
+        );
+        assert_eq!(told("requests.exceptions.Timeout", Some(Cause::TimedOut)), "");
+        assert_eq!(told(&"e".repeat(300), None), "");
+        assert_eq!(told("two words", None), "");
+    }
+
+    #[test]
+    fn a_runner_of_an_earlier_version_names_no_exception() {
+        let outcome: Outcome =
+            serde_json::from_str(r#"{"ending": "raised", "message": "KeyError: 1"}"#).unwrap();
+        assert_eq!(outcome.exception, "");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod crashes;
 mod git;
 mod git_host;
 mod hostile;
+mod items;
 mod machine;
 mod memory;
 mod output;

@@ -105,6 +105,28 @@ async fn a_value_that_is_no_json_comes_with_a_header_that_says_what_it_is() {
 }
 
 #[tokio::test]
+async fn the_class_of_an_exception_is_told_and_of_no_other_end() {
+    let mut machine = Machine::start().await;
+    let cases = [
+        (
+            "json",
+            "import json\ndef main(): json.loads('{')",
+            "json.decoder.JSONDecodeError",
+        ),
+        (
+            "own",
+            "class Busy(Exception): pass\ndef main(): raise Busy()",
+            "Busy",
+        ),
+        ("exits", "import sys\ndef main(): sys.exit(3)", ""),
+    ];
+    for (id, source, exception) in cases {
+        let finished = machine.run(function(id, source, "[]")).await;
+        assert_eq!(finished.exception, exception, "{}", finished.message);
+    }
+}
+
+#[tokio::test]
 async fn each_way_a_function_ends_without_a_value_has_its_name() {
     let mut machine = Machine::start().await;
     let cases = [

@@ -244,6 +244,10 @@ async fn trace_pools(
             }
             Err(error) => return Err(error.to_string()),
         }
+        // A mark that is the name of its machine tells no name of its Pool: its key alone is a trace.
+        if namespace.is_empty() || name.is_empty() {
+            continue;
+        }
         let pools: kube::Api<skyward_api::Pool> = kube::Api::namespaced(context.client.clone(), &namespace);
         let pool = pools.get_opt(&name).await.map_err(|error| words(&error))?;
         let is_it = pool.is_some_and(|pool| pool.uid().as_deref() == Some(uid.as_str()));
@@ -271,11 +275,15 @@ async fn delete_orphan(
     client: &std::sync::Arc<dyn skyward_core::Provider>,
     machine: MachineRef,
 ) {
+    let mark = &machine.mark;
+    // A mark that is the name of its machine has no room for other names.
+    let (name, pool) = if mark.machine.is_empty() {
+        (mark.machine_uid.clone(), mark.pool_uid.clone())
+    } else {
+        (mark.machine.clone(), format!("{}/{}", mark.namespace, mark.pool))
+    };
     let what = format!(
-        "Machine \"{}\" of Pool \"{}/{}\" (id {}) had no record any more and was deleted",
-        machine.mark.machine,
-        machine.mark.namespace,
-        machine.mark.pool,
+        "Machine \"{name}\" of Pool \"{pool}\" (id {}) had no record any more and was deleted",
         machine.id.as_deref().unwrap_or_default()
     );
     match client.delete(&machine).await {

@@ -1,7 +1,8 @@
 //! What plans may know of a Provider, its account and a namespace.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use skyward_core::Usd;
-use std::collections::BTreeSet;
 
 use super::quota::{Quota, Used};
 
@@ -33,8 +34,12 @@ pub struct ProviderFacts {
     pub billing_minimum_seconds: u32,
     /// Whether its machines have to prove their host keys.
     pub proves_host_keys: bool,
+    /// How long a Pool with its machines may have nothing to do, where the Pool does not say; `None` = for ever.
+    pub idle_timeout: Option<Duration>,
     /// Whether each of its machines on demand has a price of its own.
     pub marketplace: bool,
+    /// Whether its Offers without a price are ordered for the most that a Pool would pay.
+    pub unpriced: bool,
 }
 
 /// The account that machines come from.

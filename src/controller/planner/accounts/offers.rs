@@ -162,6 +162,22 @@ impl OfferIndex {
         &self.entries
     }
 
+    /// The same offers as [`OfferIndex::with_accelerator`] gives last: those without a price.
+    pub fn without_price<'a>(
+        &'a self,
+        accelerator: Option<&str>,
+    ) -> Box<dyn Iterator<Item = &'a IndexedOffer> + 'a> {
+        let first = self.entries.partition_point(|entry| entry.lowest().is_some());
+        let Some(name) = accelerator else {
+            return Box::new(self.entries.iter().skip(first));
+        };
+        let positions = self.by_accelerator.get(&canonical(name));
+        let positions = positions.map_or(&[][..], Vec::as_slice);
+        let known = positions.partition_point(|position| *position < first);
+        let positions = positions.iter().skip(known);
+        Box::new(positions.filter_map(|position| self.entries.get(*position)))
+    }
+
     /// The offers with that accelerator, the cheapest first; all where none is asked for.
     pub fn with_accelerator<'a>(
         &'a self,

@@ -22,6 +22,8 @@ use crate::base::time::after;
 
 /// How long a refusal is remembered.
 pub const REMEMBERED: Duration = Duration::from_mins(5);
+/// How long an outage counts: many are over in a moment, and the next order tells whether this one is.
+pub const OUTAGE: Duration = Duration::from_mins(1);
 /// How long the refusal of an order as it is counts: longer than a machine waits, so that a Pool
 /// does not cycle for ever through offers that all refuse it, and its tries count.
 pub const REFUSED: Duration = Duration::from_hours(1);
@@ -70,6 +72,11 @@ pub enum Unavailable {
         /// Name of the Provider.
         provider: String,
     },
+    /// Everything of an account whose cloud takes no orders or answers nothing now.
+    Outage {
+        /// Name of the Provider.
+        provider: String,
+    },
     /// Everything of an account in one region and market: its credentials lack a right.
     Right {
         /// Name of the Provider.
@@ -105,6 +112,7 @@ impl Unavailable {
             Self::Offer { offer, .. } | Self::Dear { offer, .. } => offer,
             Self::Quota { provider, .. }
             | Self::Account { provider }
+            | Self::Outage { provider }
             | Self::Right { provider, .. }
             | Self::Order { provider, .. } => provider,
         }
@@ -142,6 +150,7 @@ impl Unavailable {
             ErrorKind::NoCredit | ErrorKind::CredentialsMissing | ErrorKind::Credentials => {
                 Self::Account { provider }
             }
+            ErrorKind::Outage => Self::Outage { provider },
             ErrorKind::Permission => Self::Right {
                 provider,
                 region,
@@ -169,15 +178,16 @@ impl Unavailable {
     pub const fn lasting(&self) -> Duration {
         match self {
             Self::Order { .. } | Self::Dear { .. } => REFUSED,
+            Self::Outage { .. } => OUTAGE,
             Self::Offer { .. } | Self::Quota { .. } | Self::Account { .. } | Self::Right { .. } => REMEMBERED,
         }
     }
 
-    /// Whether a person can mend the cause.
+    /// Whether the order is tried again as it is: a person can mend the cause, or it passes.
     const fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Account { .. } | Self::Right { .. } | Self::Order { .. }
+            Self::Account { .. } | Self::Outage { .. } | Self::Right { .. } | Self::Order { .. }
         )
     }
 }
@@ -279,7 +289,7 @@ impl UnavailableOfferings {
         let mut orders = 0;
         for (what, shortage) in self.named(sought.provider, now) {
             let is_meant = match what {
-                Unavailable::Account { .. } => true,
+                Unavailable::Account { .. } | Unavailable::Outage { .. } => true,
                 Unavailable::Right { region, spot, .. } => is_there(region, *spot),
                 Unavailable::Quota {
                     region,
@@ -541,6 +551,15 @@ mod tests {
                 ..sought("any")
             }
         ));
+    }
+
+    #[test]
+    fn an_outage_counts_for_the_whole_account_and_for_a_minute() {
+        let mut known = UnavailableOfferings::default();
+        let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::Outage).unwrap();
+        known.note(what, "HTTP 503".into(), at(0));
+        assert!(known.of(&sought("any"), at(59)).is_some());
+        assert!(known.of(&sought("any"), at(60)).is_none());
     }
 
     #[test]

@@ -5,5 +5,6 @@
 
 pub mod digest;
 pub mod key;
+pub mod memory;
 pub mod requeue;
 pub mod time;

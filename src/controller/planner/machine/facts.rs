@@ -303,7 +303,7 @@ impl MachineMemory {
         if let Err(error) = answer {
             self.heard(error, now);
         }
-        let refused = |error: &ProviderError| error.kind != ErrorKind::Indeterminate;
+        let refused = |error: &ProviderError| !error.kind.leaves_doubt();
         if !answer.as_ref().is_err_and(refused) {
             self.sent_at = Some(now);
         }

@@ -194,6 +194,8 @@ pub struct MachineFacts {
     pub environment: Option<MachineEnvironment>,
     /// Whether it has an address.
     pub provisioned: bool,
+    /// When its order was recorded; `None` = just now.
+    pub ordered_at: Option<Timestamp>,
     /// When it first took runs.
     pub ready_at: Option<Timestamp>,
     /// Why it failed.
@@ -212,7 +214,8 @@ pub struct MachineFacts {
     pub bill: Option<Bill>,
     /// Whether it was ordered with a token by which it proves its host key.
     pub proves_host_key: bool,
-    /// Whether its order was refused as it is: no machine exists, and the order is tried again.
+    /// Whether its order was refused as it is, or by a cloud that takes none now: no machine is known to exist, and the
+    /// order is tried again.
     pub refused: bool,
     /// On which market.
     pub market: Market,
@@ -347,6 +350,7 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
                 .is_some_and(MachineEnvironment::is_changing),
         environment: status.environment.clone(),
         provisioned: !status.address.is_empty(),
+        ordered_at: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
         ready_at: status.ready_at.as_ref().map(|time| time.0),
         failure,
         address: status.private_address.clone(),

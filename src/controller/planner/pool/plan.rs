@@ -5,25 +5,29 @@
 //! does nothing:
 //!
 //! 1. [`cleanup`]: the Pool is being deleted; nothing else happens then.
-//! 2. [`admission`]: may machines be created at all? If not, why, and what would help.
-//! 3. [`failures`]: failed machines are given up and counted; how long to wait, and with
-//!    [`bootstraps`] whether to stop.
-//! 4. [`cost`]: machines that are gone are settled; a spent budget ends the others.
-//! 5. [`rollout`]: a changed image goes from machine to machine in place; where it fails, nothing is ordered.
-//! 6. [`drift`]: machines of an older spec are replaced when idle.
-//! 7. [`scale`]: too many or too few machines; [`super::choice`] says which to order.
-//! 8. [`status`]: conditions, phase and counts, from what the steps found.
+//! 2. [`lifetime`] and [`autoscale`]: how many machines are wanted now; idle ones are given up.
+//! 3. [`admission`]: may machines be created at all? If not, why, and what would help.
+//! 4. [`failures`]: failed machines are given up and counted; how long to wait, and with
+//!    [`bootstraps`] whether to stop, or with [`growth`] whether to grow no further for a while.
+//! 5. [`cost`]: machines that are gone are settled; a spent budget ends the others.
+//! 6. [`rollout`]: a changed image goes from machine to machine in place; where it fails, nothing is ordered.
+//! 7. [`drift`]: machines of an older spec are replaced when idle.
+//! 8. [`scale`]: too many or too few machines; [`super::choice`] says which to order.
+//! 9. [`status`]: conditions, phase and counts, from what the steps found.
 //!
 //! What must hold for every plan stands in [`audit`].
 
 pub mod admission;
 pub mod audit;
+pub mod autoscale;
 pub mod bootstraps;
 pub mod cleanup;
 pub mod cost;
 pub mod draft;
 pub mod drift;
 pub mod failures;
+pub mod growth;
+pub mod lifetime;
 pub mod rollout;
 pub mod scale;
 pub mod status;
@@ -45,10 +49,9 @@ use crate::{
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     let mut candidates = seen.pool.resolved.candidates.clone();
     for candidate in &mut candidates {
-        candidate.own_nodes = seen
-            .providers
-            .get(&candidate.provider)
-            .is_some_and(|facts| facts.own_nodes);
+        let facts = seen.providers.get(&candidate.provider);
+        candidate.own_nodes = facts.is_some_and(|facts| facts.own_nodes);
+        candidate.unpriced = facts.is_some_and(|facts| facts.unpriced);
     }
     let mut draft = Draft::new(seen, &candidates, now);
     cost::settle(&mut draft);
@@ -76,10 +79,13 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         draft.next = Next::Again;
         return draft.finish();
     }
+    lifetime::plan(&mut draft);
+    autoscale::plan(&mut draft);
     draft.elsewhere = scale::moves_on(&draft);
     admission::plan(&mut draft);
     failures::plan(&mut draft);
     cost::budget(&mut draft);
+    lifetime::end(&mut draft);
     rollout::judge(&mut draft);
     scale::plan_reclaimed(&mut draft);
     scale::plan_duplicates(&mut draft);
@@ -97,6 +103,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
             },
         );
     }
+    autoscale::record(&mut draft);
     status::plan(&mut draft);
     cost::announce(&mut draft);
     draft.finish()

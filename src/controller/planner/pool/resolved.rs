@@ -12,7 +12,7 @@ use kube_core::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
 use skyward_api::{
     Duration as Lasting, Machine, Pool,
-    pool::{Devices, PoolSpec, Selection},
+    pool::{Devices, Executor, PoolSpec, Selection},
 };
 
 use super::{
@@ -27,8 +27,6 @@ const MAX_PROVISION_ATTEMPTS: u32 = 10;
 const PROVISION_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Default of `sshRetryInterval`.
 const SSH_RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Default of `retries.onInterruption`, also for Tasks whose Pool is gone.
-pub const RETRIES: u32 = 3;
 /// Default of `worker.user`.
 const WORKER_USER: &str = "skyward";
 
@@ -51,10 +49,10 @@ pub struct ResolvedPool {
     pub ssh_retry_interval: Duration,
     /// Runs of one machine at the same time; at least one.
     pub concurrency: u32,
+    /// Where the items of a function share the process of one run: how many of them run at the same time.
+    pub threads: Option<u32>,
     /// What each of them sees of the machine's accelerators.
     pub devices: Devices,
-    /// How often a Task that does not say runs again after a machine was lost.
-    pub retries: u32,
     /// User that runs are started as.
     pub worker_user: String,
     /// Its candidates, in their order.
@@ -109,7 +107,12 @@ impl ResolvedPool {
     /// Applies the defaults.
     pub fn of(spec: &PoolSpec) -> Self {
         let worker = spec.worker.as_ref();
-        let retries = spec.retries.as_ref().and_then(|retries| retries.on_interruption);
+        let concurrency = worker.and_then(|worker| worker.concurrency).unwrap_or(1).max(1);
+        let executor = worker.and_then(|worker| worker.executor).unwrap_or_default();
+        let (concurrency, threads) = match executor {
+            Executor::Process => (concurrency, None),
+            Executor::Thread => (1, Some(concurrency)),
+        };
         Self {
             suspended: spec.suspend.unwrap_or(false),
             nodes_min: spec.nodes.min,
@@ -118,9 +121,9 @@ impl ResolvedPool {
             provision_retry_delay: Lasting::or(spec.provision_retry_delay.as_ref(), PROVISION_RETRY_DELAY),
             timeouts: Timeouts::of(spec),
             ssh_retry_interval: Lasting::or(spec.ssh_retry_interval.as_ref(), SSH_RETRY_INTERVAL),
-            concurrency: worker.and_then(|worker| worker.concurrency).unwrap_or(1).max(1),
+            concurrency,
+            threads,
             devices: worker.and_then(|worker| worker.devices).unwrap_or_default(),
-            retries: retries.unwrap_or(RETRIES),
             worker_user: worker
                 .and_then(|worker| worker.user.clone())
                 .unwrap_or_else(|| WORKER_USER.to_owned()),
@@ -299,7 +302,7 @@ mod tests {
         assert_eq!(resolved.candidates.len(), 1);
         assert_eq!(resolved.timeouts, Timeouts::default());
         assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(5));
-        assert_eq!((resolved.concurrency, resolved.retries), (1, 3));
+        assert_eq!((resolved.concurrency, resolved.threads), (1, None));
         assert_eq!(resolved.devices, Devices::Divide);
         assert_eq!(resolved.worker_user, "skyward");
     }
@@ -309,7 +312,7 @@ mod tests {
         let spec = serde_json::json!({
             "provider": "a",
             "timeouts": { "provision": "1m", "ssh": "2m", "bootstrap": "3m", "shutdown": "4m" },
-            "orphanTimeout": "5m", "sshRetryInterval": "6s", "retries": { "onInterruption": 0 },
+            "orphanTimeout": "5m", "sshRetryInterval": "6s",
             "worker": { "concurrency": 7, "devices": "Share", "user": "root" },
         });
         let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
@@ -322,9 +325,19 @@ mod tests {
         };
         assert_eq!(resolved.timeouts, expected);
         assert_eq!(resolved.ssh_retry_interval, Duration::from_secs(6));
-        assert_eq!((resolved.concurrency, resolved.retries), (7, 0));
+        assert_eq!((resolved.concurrency, resolved.threads), (7, None));
         assert_eq!(resolved.devices, Devices::Share);
         assert_eq!(resolved.worker_user, "root");
+    }
+
+    #[test]
+    fn a_machine_with_threads_has_one_place_for_all_of_them() {
+        for (concurrency, threads) in [(serde_json::json!(7), 7), (serde_json::Value::Null, 1)] {
+            let worker = serde_json::json!({ "executor": "Thread", "concurrency": concurrency });
+            let spec = serde_json::json!({ "provider": "a", "worker": worker });
+            let resolved = ResolvedPool::of(&pool("u", 1, spec).spec);
+            assert_eq!((resolved.concurrency, resolved.threads), (1, Some(threads)));
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub fn why_suspended(pool: &Pool) -> Option<&'static str> {
         Some("nodes.desired of the Pool is 0")
     } else if ready(pool).is_some_and(|ready| ready.reason == reason::BUDGET_SPENT) {
         Some("its budget is spent")
+    } else if ready(pool).is_some_and(|ready| ready.reason == reason::LIFETIME_EXCEEDED) {
+        Some("its maxLifetime has passed; raise spec.maxLifetime of the Pool to go on")
     } else {
         None
     }

@@ -158,7 +158,10 @@ mod tests {
             "disk": "11Gi",
             "architecture": "arm64",
             "image": { "python": "3.12" },
-            "worker": { "concurrency": 9, "devices": "Share", "preload": ["torch"], "user": "root" },
+            "worker": {
+                "concurrency": 9, "devices": "Share", "executor": "Thread", "preload": ["torch"],
+                "reuseProcesses": false, "buffer": 2, "user": "root",
+            },
             "shmSize": "2Gi",
             "logs": { "limit": "1Mi" },
             "timeouts": { "provision": "7m" },
@@ -167,6 +170,9 @@ mod tests {
             "sshRetryInterval": "3s",
             "retries": { "onInterruption": 8 },
             "orphanTimeout": "2h",
+            "autoscale": { "scaleDownAfter": "5m" },
+            "idleTimeout": "20m",
+            "maxLifetime": "24h",
             "suspend": true,
         })
     }
@@ -218,22 +224,21 @@ mod tests {
                             .unwrap()
                             .contains("`concurrency` takes effect at once")
                     );
-                    check(&["worker", "user"], &inner["user"], &values["worker"]["user"]);
-                    check(
-                        &["worker", "devices"],
-                        &inner["devices"],
-                        &values["worker"]["devices"],
-                    );
-                    check(
-                        &["worker", "preload"],
-                        &inner["preload"],
-                        &values["worker"]["preload"],
-                    );
+                    for name in [
+                        "user",
+                        "devices",
+                        "executor",
+                        "preload",
+                        "reuseProcesses",
+                        "buffer",
+                    ] {
+                        check(&["worker", name], &inner[name], &values["worker"][name]);
+                    }
                     let many = spec_with(&["worker", "concurrency"], &values["worker"]["concurrency"]);
                     assert_eq!(template_hashes(&many), base);
                     assert_eq!(
                         inner.as_object().unwrap().len(),
-                        4,
+                        7,
                         "a new field of worker: say what it does"
                     );
                 }

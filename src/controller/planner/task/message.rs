@@ -4,23 +4,30 @@
 //! as an event. An outcome may never come (the process ends); every event may therefore
 //! be the first one after a restart.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
-    Task, TaskStatus,
+    Pool, Task, TaskStatus,
     condition::reason,
     offer::OfferedAccelerator,
     shared::EnvFrom,
-    task::{RunResult, Source, SourceStatus},
+    task::{ItemsStatus, RunResult, Source, SourceStatus},
 };
 use skyward_core::session::{AgentError, MachineKey};
 
+pub use crate::base::memory::ClusterMemory;
 use crate::{
     events::EventSpec,
+    map::{
+        leader::Life,
+        plan::{self, Verdict},
+    },
     task::{
+        dependencies::Found,
         model::{Entry, MachineView, Peer, PoolView, RunId, SlotAttempt, Uid},
         references::{Resolved, Unresolved},
+        retries::Failure,
         run::{Fact, Finished, Progress, RunState, Told},
         status::Why,
     },
@@ -51,6 +58,15 @@ pub enum WriteError {
     /// The API server will never take this status.
     Invalid(String),
     /// The write may have happened or not.
+    Unknown(String),
+}
+
+/// Why the Pool of a Task was not made; it is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// The API server refuses it.
+    Refused(String),
+    /// It may have been made or not.
     Unknown(String),
 }
 
@@ -121,6 +137,18 @@ pub struct Collected {
     pub reason: &'static str,
 }
 
+impl Collected {
+    /// How the run failed, unless it succeeded, was stopped or was interrupted.
+    pub fn failure(&self) -> Option<Failure<'_>> {
+        let is_none = [reason::SUCCEEDED, reason::STOPPED, reason::INTERRUPTED].contains(&self.reason);
+        (!is_none).then_some(Failure {
+            reason: self.reason,
+            exit_code: self.result.exit_code,
+            exception: &self.result.exception,
+        })
+    }
+}
+
 /// Something happened. Dispatchers queue events, so the type is small.
 #[derive(Debug)]
 pub enum Event {
@@ -161,6 +189,10 @@ pub enum Event {
     },
     /// Answer to [`Effect::Reread`]: `None` is gone, an error is not known.
     Reread(Uid, Result<Option<Arc<Task>>, String>),
+    /// Answer to [`Effect::MakePool`]: a Pool of that name is there, or an error.
+    PoolMade(Result<(), PoolError>),
+    /// Answer to [`Effect::DeletePool`]: that Pool is gone or goes, or it is not known.
+    PoolDeleted(Result<(), String>),
     /// Answer to [`Effect::ListMachines`].
     MachinesListed(Result<Vec<SlotAttempt>, String>),
     /// Answer to [`Effect::Start`].
@@ -217,25 +249,29 @@ pub enum Event {
     Recalled(RunId, Result<Option<Box<Collected>>, CollectError>),
     /// Answer to [`Effect::RecallTask`].
     TaskRecalled(Uid, Result<Remembered, CollectError>),
+    /// Answer to [`Effect::KeepRanks`]: the outcomes of the ranks of which an earlier attempt has one.
+    RanksKept {
+        /// Of which Task.
+        uid: Uid,
+        /// Under the number of which attempt they are stored now.
+        attempt: u32,
+        /// By rank.
+        result: Result<Vec<(u32, Box<Collected>)>, CollectError>,
+    },
+    /// Answer to [`Effect::ReadDependency`]: `None`: there is no Task of that name.
+    Dependency(Arc<str>, Result<Option<Found>, String>),
+    /// The Task of that name, which Tasks wait for, came, ended or was deleted.
+    DependencyChanged(Arc<str>),
+    /// The names of the Tasks that wait for each other, this Task among them; none: it is in no circle any more.
+    Circle(Uid, Arc<[Arc<str>]>),
+    /// How a map stands, of the attempt with that number.
+    MapTold(Uid, u32, Box<MapTold>),
     /// Answer to [`Effect::CopyLog`].
     LogCopied(RunId),
     /// A moment has passed since a Task came.
     Newcomers,
     /// Time has passed.
     Tick,
-}
-
-/// What is known of this cluster's own memory: whether it is older than its machines, as after
-/// a restore from a backup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClusterMemory {
-    /// Not known yet: runs that no Task claims are left alone.
-    #[default]
-    Unproved,
-    /// It is older: nothing is started, stopped, forgotten or given up.
-    Held,
-    /// Nothing says that it is older.
-    Whole,
 }
 
 /// What the store has of attempts that a Task's status does not know.
@@ -283,6 +319,12 @@ pub enum Effect {
         /// Its name.
         name: Arc<str>,
     },
+    /// Read the Task of that name, which others depend on.
+    ReadDependency(Arc<str>),
+    /// Make the Pool that a Task asks for, unless one of its name is there.
+    MakePool(Box<Pool>),
+    /// Delete the Pool that has this UID.
+    DeletePool(String),
     /// List the Machines of the Pool, past all caches.
     ListMachines,
     /// Read an agent's facts, from the first on.
@@ -320,6 +362,15 @@ pub enum Effect {
         /// The last attempt that its status knows.
         after: u32,
     },
+    /// Have the outcomes of these ranks, which have succeeded and do not run again, stored under that attempt, too.
+    KeepRanks {
+        /// Of which Task.
+        uid: Uid,
+        /// Which, sorted.
+        ranks: Vec<u32>,
+        /// The next attempt.
+        attempt: u32,
+    },
     /// Copy what a run has printed so far.
     CopyLog {
         /// Which run.
@@ -329,6 +380,12 @@ pub enum Effect {
         /// Bytes of it that are stored while it runs.
         limit: u64,
     },
+    /// Run the items of a Task, until [`Effect::EndMap`]: read them, take up their log, and talk to its workers.
+    BeginMap(Box<MapOrder>),
+    /// Tell a map that runs what has changed.
+    TellMap(Uid, Box<MapNews>),
+    /// A map needs nothing more.
+    EndMap(Uid),
     /// Let the agent delete these runs.
     Forget {
         /// Where.
@@ -362,12 +419,38 @@ pub enum Effect {
     Progress(RunId, Progress),
     /// A Task entered a phase (for the metrics).
     Entered(skyward_api::TaskPhase),
+    /// A Task failed, for that reason of its condition `Failed` (for the metrics).
+    Failed(String),
+    /// Another attempt of a Task follows, for that cause (for the metrics).
+    Retried(Cause),
     /// A run ended so; whether it was a function that was forked from a warm parent (for the metrics).
     RunEnded(&'static str, Option<bool>),
     /// Log this: a lasting failure that no status can tell.
     Warn(String),
     /// The agent of this machine refuses our epoch: check whether we still lead.
     DoubtLeadership(Arc<str>),
+}
+
+/// Why another attempt of a Task follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A machine was lost.
+    Interruption,
+    /// A run failed by itself.
+    Failure,
+    /// A run failed by itself in a way that a rule of `retries` ignores.
+    IgnoredFailure,
+}
+
+impl Cause {
+    /// As in the metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Interruption => "Interruption",
+            Self::Failure => "Failure",
+            Self::IgnoredFailure => "IgnoredFailure",
+        }
+    }
 }
 
 /// A fetch under way.
@@ -423,6 +506,79 @@ pub struct StartOrder {
     pub source: Option<String>,
     /// The commit that they come from, or empty.
     pub commit: String,
+    /// Of a worker of a map: how many items that has.
+    pub items: Option<u32>,
+}
+
+/// All that running the items of a Task needs.
+#[derive(Clone, Debug)]
+pub struct MapOrder {
+    /// Which Task.
+    pub uid: Uid,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Which attempt its workers belong to.
+    pub attempt: u32,
+    /// Its Pool.
+    pub pool: Arc<PoolView>,
+    /// References that may name Secrets, whose values are masked.
+    pub refs: Vec<EnvFrom>,
+    /// Digest of its files, as the Task's status has it.
+    pub source: Option<String>,
+    /// Tasks that it depends on, with the UIDs that were found.
+    pub dependencies: Vec<(String, String)>,
+}
+
+/// What a map is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapNews {
+    /// What is asked of the items.
+    pub spec: plan::Spec,
+    /// The workers of the attempt that may have been started.
+    pub workers: Vec<MapWorker>,
+    /// Whether no machine has a worker of another attempt any more: what such a worker was granted is interrupted.
+    pub others_are_gone: bool,
+}
+
+/// A worker, as the dispatcher knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapWorker {
+    /// Its rank.
+    pub rank: u32,
+    /// Name of its machine.
+    pub machine: Arc<str>,
+    /// Over which connection.
+    pub connection: Option<u64>,
+    /// Whether it goes on.
+    pub life: Life,
+}
+
+/// How a map stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MapTold {
+    /// How many items there are; `None`: they are being read.
+    pub total: Option<u32>,
+    /// Workers that would have something to do, including the workers that exist.
+    pub useful: u32,
+    /// How long one worker would take for all items without an outcome, as far as is known.
+    pub work: Duration,
+    /// What became of the items.
+    pub items: ItemsStatus,
+    /// Attempts of items that have ended, including interrupted ones, without those that their machine could not
+    /// begin.
+    pub ends: u64,
+    /// Ranks of workers whose machine cannot begin items, and how the last attempt ended there.
+    pub unfit: BTreeMap<u32, Why>,
+    /// Ranks of workers that have nothing and get nothing more.
+    pub close: Vec<u32>,
+    /// Ranks of workers of which everything is stored.
+    pub done_with: Vec<u32>,
+    /// How it ended; all outcomes are stored.
+    pub verdict: Option<Verdict>,
+    /// Why it will never run.
+    pub fault: Option<Why>,
+    /// What keeps it from going on now.
+    pub trouble: Option<Why>,
 }
 
 /// All that collecting a run needs.

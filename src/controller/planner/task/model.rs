@@ -16,16 +16,19 @@ use skyward_api::{
     offer::OfferedAccelerator,
     pool::Devices,
     shared::{EnvFrom, EnvVar},
-    task::{Placement, Source},
+    task::{Dependency, MAX_DEPENDENCIES, Placement, Retries, Source},
 };
 use skyward_core::Usd;
 
 use crate::{
     accelerators::of_record,
+    base::time::whole_seconds,
+    money::hourly_price,
     pool::{
         resolved::ResolvedPool,
         suspension::{ready, why_suspended},
     },
+    task::own_pool::{self, Owner},
 };
 
 /// Which machine of a Pool: slots and attempts are never used twice together.
@@ -79,6 +82,17 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 /// The least grace of a run.
 const LEAST_GRACE: Duration = Duration::from_secs(1);
 
+/// How the items of a Task with `forEach` are to be run. Which items there are is read where they are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSpec {
+    /// Items that run at the same time, at most.
+    pub parallelism: Option<u32>,
+    /// Items that may fail before the others are given up.
+    pub max_failed: Option<u32>,
+    /// Whether a function runs for each item.
+    pub has_function: bool,
+}
+
 /// An active Task, slim.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -96,6 +110,8 @@ pub struct Entry {
     pub deleting: bool,
     /// Name of its Pool.
     pub pool: String,
+    /// Whether that Pool is to be made for it alone.
+    pub has_own_pool: bool,
     /// A Task of a higher one comes first.
     pub priority: i32,
     /// Whether it is suspended.
@@ -106,12 +122,22 @@ pub struct Entry {
     pub mode: String,
     /// Secrets and ConfigMaps that it names.
     pub env_from: Vec<EnvFrom>,
+    /// Name of the CronTask that made it.
+    pub cron: Option<Arc<str>>,
+    /// Tasks that end before it starts.
+    pub depends_on: Vec<Dependency>,
     /// Where its files come from.
     pub source: Option<Source>,
+    /// Of a Task with `forEach`: how its items are to be run.
+    pub map: Option<MapSpec>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// How often it runs again after a machine was lost, where it says.
-    pub retries: Option<u32>,
+    /// When it runs again, where it says; most Tasks do not.
+    pub retries: Option<Box<Retries>>,
+    /// Longest time from its first start on.
+    pub active_deadline: Option<Duration>,
+    /// Longest wait for a start.
+    pub queue_timeout: Option<Duration>,
     /// Seconds after its end until it is deleted.
     pub ttl: Option<u32>,
     /// Without results: an active Task has none.
@@ -125,6 +151,9 @@ impl Entry {
         let spec = &task.spec;
         let mut status = task.status.clone().unwrap_or_default();
         status.results = Vec::new();
+        let mut owners = metadata.owner_references.iter().flatten();
+        let cron = owners.find(|owner| owner.kind == "CronTask" && owner.controller == Some(true));
+        status.dependencies.truncate(MAX_DEPENDENCIES);
         Some(Self {
             name: metadata.name.as_deref()?.into(),
             uid: metadata.uid.as_deref()?.into(),
@@ -132,15 +161,25 @@ impl Entry {
             generation: metadata.generation,
             created: metadata.creation_timestamp.as_ref()?.0,
             deleting: metadata.deletion_timestamp.is_some(),
-            pool: spec.pool.clone(),
+            pool: task.pool().to_owned(),
+            has_own_pool: spec.pool_template.is_some(),
             priority: spec.priority.unwrap_or_default(),
             suspend: spec.suspend.unwrap_or_default(),
             placement: spec.parsed_placement(),
             mode: spec.mode(),
             env_from: spec.env_from.clone(),
+            cron: cron.map(|owner| owner.name.as_str().into()),
+            depends_on: spec.depends_on.iter().take(MAX_DEPENDENCIES).cloned().collect(),
             source: spec.source.clone(),
+            map: spec.for_each.as_deref().map(|for_each| MapSpec {
+                parallelism: for_each.parallelism,
+                max_failed: for_each.max_failed_items,
+                has_function: spec.function.is_some(),
+            }),
             grace: skyward_api::Duration::or(spec.termination_grace_period.as_ref(), GRACE),
-            retries: spec.retries.as_ref().and_then(|retries| retries.on_interruption),
+            retries: spec.retries.clone().map(Box::new),
+            active_deadline: lasting(spec.active_deadline.as_ref()),
+            queue_timeout: lasting(spec.queue_timeout.as_ref()),
             ttl: spec.ttl_seconds_after_finished,
             status,
         })
@@ -171,6 +210,10 @@ impl Entry {
     }
 }
 
+fn lasting(duration: Option<&skyward_api::Duration>) -> Option<Duration> {
+    duration.and_then(skyward_api::Duration::parse).map(whole_seconds)
+}
+
 /// What a dispatcher needs of its Pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolView {
@@ -178,6 +221,8 @@ pub struct PoolView {
     pub name: String,
     /// UID.
     pub uid: String,
+    /// The Task that it was made for, if it was made for one.
+    pub owner: Option<Owner>,
     /// When it was created.
     pub created: Timestamp,
     /// When its deletion was asked for.
@@ -190,12 +235,14 @@ pub struct PoolView {
     pub min: u32,
     /// Runs of one machine at the same time.
     pub concurrency: u32,
+    /// Where the items of a function share the process of one run: how many of them run at the same time.
+    pub threads: Option<u32>,
     /// What each of them sees of the machine's accelerators.
     pub devices: Devices,
     /// The grace of its Tasks when it is deleted.
     pub shutdown: Duration,
-    /// How often a Task runs again after a machine was lost, where it does not say.
-    pub retries: u32,
+    /// When a Task runs again, where it does not say.
+    pub retries: Retries,
     /// Bytes of the log of one run that are kept.
     pub log_limit: u64,
     /// Reason and message of its condition Ready while that is not True.
@@ -208,6 +255,10 @@ pub struct PoolView {
     pub user: Option<String>,
     /// Modules that functions find imported already.
     pub preload: Vec<String>,
+    /// Whether one Python runs one item after the other.
+    pub reuse_processes: bool,
+    /// Chunks of items that wait at each place in any case.
+    pub buffer: u32,
     /// The object, for Events.
     pub reference: ObjectReference,
 }
@@ -221,15 +272,17 @@ impl PoolView {
         Some(Self {
             name: pool.name_any(),
             uid: pool.uid()?,
+            owner: own_pool::owner(pool),
             created: pool.metadata.creation_timestamp.as_ref()?.0,
             deleted_at: pool.metadata.deletion_timestamp.as_ref().map(|time| time.0),
             why_suspended: why_suspended(pool),
             desired: spec.nodes.desired,
             min: resolved.least(spec.nodes.desired).max(1),
             concurrency: resolved.concurrency,
+            threads: resolved.threads,
             devices: resolved.devices,
             shutdown: resolved.timeouts.shutdown,
-            retries: resolved.retries,
+            retries: spec.retries.clone().unwrap_or_default(),
             log_limit: spec.log_limit(),
             not_ready: ready
                 .filter(|condition| condition.status != "True")
@@ -242,8 +295,41 @@ impl PoolView {
                 .as_ref()
                 .map(|worker| worker.preload.clone())
                 .unwrap_or_default(),
+            reuse_processes: spec
+                .worker
+                .as_ref()
+                .and_then(|worker| worker.reuse_processes)
+                .unwrap_or(true),
+            buffer: spec
+                .worker
+                .as_ref()
+                .and_then(|worker| worker.buffer)
+                .unwrap_or_default(),
             reference: pool.object_ref(&()),
         })
+    }
+
+    /// Whether it is for that Task: a Pool that was made for a Task runs it alone, and the Task runs nowhere else.
+    pub fn is_for(&self, task: &Entry) -> bool {
+        match &self.owner {
+            Some(owner) => task.has_own_pool && owner.uid == task.uid,
+            None => !task.has_own_pool,
+        }
+    }
+}
+
+impl PoolView {
+    /// How many items of a function run at the same time at one place, where so many may run in all.
+    pub fn items_at_once(&self, parallelism: Option<u32>) -> u32 {
+        self.threads
+            .unwrap_or(1)
+            .min(parallelism.unwrap_or(u32::MAX))
+            .max(1)
+    }
+
+    /// Whether Tasks may start there, as far as the Pool itself is concerned.
+    pub fn takes_work(&self) -> bool {
+        self.why_suspended.is_none() && self.deleted_at.is_none()
     }
 }
 
@@ -357,7 +443,7 @@ impl MachineView {
             out_of_memory: stalled
                 .filter(|stalled| stalled.reason == reason::OUT_OF_MEMORY)
                 .map(|stalled| stalled.message.as_str().into()),
-            hourly_price: Usd::or_zero(&machine.spec.hourly_price),
+            hourly_price: hourly_price(machine),
             connection,
         })
     }
@@ -394,6 +480,7 @@ mod tests {
     use skyward_api::shared::Size;
 
     use super::*;
+    use crate::task::retries::Policy;
 
     fn pool_view(pool: &Pool) -> PoolView {
         PoolView::of(pool, &ResolvedPool::of(&pool.spec)).unwrap()
@@ -593,18 +680,23 @@ mod tests {
 
     #[test]
     fn tasks_run_again_as_often_as_their_pool_says_and_three_times_where_it_does_not() {
-        let retries = |retries: Value| {
+        let on_interruption = |retries: Value| {
             let pool: Pool = serde_json::from_value(json!({
                 "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool",
                 "metadata": { "name": "p", "uid": "pu", "creationTimestamp": "2026-01-01T00:00:00Z" },
                 "spec": { "provider": "c", "retries": retries },
             }))
             .unwrap();
-            pool_view(&pool).retries
+            let view = pool_view(&pool);
+            let policy = Policy {
+                task: None,
+                pool: Some(&view.retries),
+            };
+            policy.on_interruption()
         };
-        assert_eq!(retries(json!({ "onInterruption": 7 })), 7);
-        assert_eq!(retries(json!({})), 3);
-        assert_eq!(retries(Value::Null), 3);
+        assert_eq!(on_interruption(json!({ "onInterruption": 7 })), 7);
+        assert_eq!(on_interruption(json!({})), 3);
+        assert_eq!(on_interruption(Value::Null), 3);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! on certain machines (`All`, or a rank) reserves the free ones, so that Tasks behind it cannot
 //! take them one by one and starve it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skyward_api::{MAX_RANKS, task::Placement};
 
@@ -110,7 +110,7 @@ impl Planner {
     /// The machines of the ranks 0, 1, …, or why it must wait.
     pub fn place(&mut self, placement: Placement) -> Result<Vec<SlotAttempt>, Wait> {
         match placement {
-            Placement::One => self.one(),
+            Placement::One => self.one(&BTreeSet::new()),
             Placement::All(processes) => self.all(processes),
             Placement::Rank(rank) => self.rank(rank),
         }
@@ -126,6 +126,12 @@ impl Planner {
         places.first().copied().ok_or(Wait::NoPlace)
     }
 
+    /// The machines of so many single runs, or of as many as there is room for, without some machines.
+    pub fn some(&mut self, wanted: u32, without: &BTreeSet<SlotAttempt>) -> Vec<SlotAttempt> {
+        let found = (0..wanted).map_while(|_| self.one(without).ok());
+        found.flatten().collect()
+    }
+
     /// Reserves room for a Task that is about to be placed.
     pub fn hold(&mut self, placement: Placement) {
         let last = self.last;
@@ -134,7 +140,7 @@ impl Planner {
     }
 
     /// Least loaded; among equals the next one after the last.
-    fn one(&mut self) -> Result<Vec<SlotAttempt>, Wait> {
+    fn one(&mut self, without: &BTreeSet<SlotAttempt>) -> Result<Vec<SlotAttempt>, Wait> {
         if self.rooms.is_empty() {
             return Err(Wait::FewMachines { ready: 0, wanted: 1 });
         }
@@ -142,7 +148,7 @@ impl Planner {
         let room = self
             .rooms
             .iter_mut()
-            .filter(|room| room.free > 0)
+            .filter(|room| room.free > 0 && !without.contains(&room.place))
             .min_by_key(|room| (room.used, last.is_some_and(|last| room.place <= last), room.place))
             .ok_or(Wait::NoPlace)?;
         room.free -= 1;

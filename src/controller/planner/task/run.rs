@@ -63,6 +63,8 @@ pub struct Finished {
     pub signal: i32,
     /// One sentence for the user; `""` where it just exited with 0.
     pub message: String,
+    /// Class of the exception that a function raised, or `""`.
+    pub exception: String,
     /// When it began, as Unix time in milliseconds.
     pub started_ms: u64,
     /// When it ended, as Unix time in milliseconds.

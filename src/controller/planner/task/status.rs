@@ -2,17 +2,23 @@
 //! wait, end.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use skyward_api::{
     TaskPhase, TaskStatus,
     condition::{self, NewCondition, cut, reason},
-    task::RunResult,
+    task::{ItemsStatus, RunResult},
 };
+use skyward_core::Usd;
 
-use crate::task::{
-    message::Collected,
-    model::{Entry, SlotAttempt},
+use crate::{
+    base::time::after,
+    task::{
+        cost,
+        message::Collected,
+        model::{Entry, SlotAttempt},
+        retries::Verdict,
+    },
 };
 
 /// A status must stay below this, in bytes of JSON.
@@ -31,6 +37,12 @@ pub struct Counts {
     pub attempt: u32,
     /// Attempts that ended because a machine was lost.
     pub interruptions: u32,
+    /// Attempts that ended because a run failed by itself, without ignored ones.
+    pub failures: u32,
+    /// Attempts that ended because a run failed in a way that a rule ignores.
+    pub ignored: u32,
+    /// What the runs of the attempts that are over cost.
+    pub cost: Usd,
 }
 
 impl Counts {
@@ -39,16 +51,40 @@ impl Counts {
         Self {
             attempt: entry.status.attempt,
             interruptions: entry.status.interruptions,
+            failures: entry.status.failures,
+            ignored: entry.status.ignored_failures,
+            cost: Usd::or_zero(&entry.status.cost),
         }
+    }
+
+    /// An attempt failed, with that consequence.
+    pub fn failed(&mut self, verdict: &Verdict) {
+        let count = match verdict {
+            Verdict::Ignore => &mut self.ignored,
+            Verdict::Retry | Verdict::Fail(_) => &mut self.failures,
+        };
+        *count = count.saturating_add(1);
     }
 
     fn apply(self, entry: &Entry) -> TaskStatus {
         TaskStatus {
             mode: entry.mode.clone(),
             source: entry.status.source.clone(),
+            dependencies: entry.status.dependencies.clone(),
+            done: entry
+                .status
+                .items
+                .as_ref()
+                .map(ItemsStatus::done)
+                .unwrap_or_default(),
+            items: entry.status.items.clone(),
             attempt: self.attempt,
             restarts: self.attempt.saturating_sub(1),
             interruptions: self.interruptions,
+            failures: self.failures,
+            ignored_failures: self.ignored,
+            deadline: entry.status.deadline.clone(),
+            cost: cost::text(self.cost),
             observed_generation: entry.generation,
             ..TaskStatus::default()
         }
@@ -87,12 +123,17 @@ pub fn placed(
             format!("attempt {} runs {on}", counts.attempt),
         ),
     ];
+    let deadline = entry.active_deadline.map(|longest| Time(after(now, longest)));
     TaskStatus {
         phase: Some(TaskPhase::Running),
         reason: reason::STARTED.to_owned(),
-        done: format!("0/{}", places.len()),
+        done: match (&entry.map, &entry.status.items) {
+            (None, _) => format!("0/{}", places.len()),
+            (Some(_), items) => items.as_ref().map(ItemsStatus::done).unwrap_or_default(),
+        },
         placed: places.to_vec(),
         started_at: Some(Time(now)),
+        deadline: entry.status.deadline.clone().or(deadline),
         conditions: condition::apply(&entry.status.conditions, &conditions, entry.generation, now),
         ..counts.apply(entry)
     }
@@ -171,6 +212,8 @@ pub struct Rank<'a> {
     pub place: Option<SlotAttempt>,
     /// Name of its machine.
     pub machine: &'a str,
+    /// What it cost, where that is known.
+    pub cost: Option<Usd>,
     /// The summary of the run.
     pub collected: Option<&'a Collected>,
 }
@@ -185,6 +228,11 @@ pub fn ended(
     because: Option<Why>,
     now: Timestamp,
 ) -> TaskStatus {
+    let costs: Usd = ranks.iter().filter_map(|run| run.cost).sum();
+    let counts = Counts {
+        cost: counts.cost + costs,
+        ..counts
+    };
     let mut succeeded = Vec::new();
     let mut failed = Vec::new();
     let mut results = Vec::new();
@@ -200,6 +248,7 @@ pub fn ended(
                 machine: run.machine.to_owned(),
                 attempt: counts.attempt,
                 message: cut(&collected.result.message, MAX_MESSAGE),
+                cost: cost::text(run.cost.unwrap_or_default()),
                 ..collected.result.clone()
             };
             results.push((ok, result));
@@ -224,6 +273,7 @@ pub fn ended(
     let (phase, condition) = match &failure {
         None => {
             let message = match ranks.len() {
+                0 => "every item succeeded".to_owned(),
                 1 => "the run succeeded".to_owned(),
                 many => format!("all {many} runs succeeded"),
             };
@@ -277,7 +327,12 @@ pub fn ended(
         phase: Some(phase),
         reason,
         done: if ranks.is_empty() {
-            String::new()
+            entry
+                .status
+                .items
+                .as_ref()
+                .map(ItemsStatus::done)
+                .unwrap_or_default()
         } else {
             format!("{ended}/{}", ranks.len())
         },
@@ -295,18 +350,37 @@ pub fn ended(
     status
 }
 
-/// When the end of a Task was recorded: its ttl counts from then, not from `finishedAt`, which is
-/// by the clocks of its machines, and long ago if no controller ran when it ended.
-pub fn recorded_end(status: &TaskStatus) -> Option<Timestamp> {
-    let at = |condition: &Condition| condition.last_transition_time.0;
-    [condition::COMPLETE, condition::FAILED]
-        .into_iter()
-        .filter_map(|type_| condition::find(&status.conditions, type_))
-        .map(at)
-        .max()
-        // A person who ended the Task by hand may have left out either.
-        .or_else(|| status.finished_at.as_ref().map(|time| time.0))
-        .or_else(|| status.conditions.iter().map(at).max())
+/// The status of a Task with `forEach` that runs: the counts of its items, and where its workers are, with workers that
+/// are about to be started.
+pub fn mapping(entry: &Entry, items: Option<&ItemsStatus>, places: &[SlotAttempt]) -> TaskStatus {
+    let mut status = entry.status.clone();
+    if let Some(items) = items {
+        status.done = items.done();
+        status.items = Some(items.clone());
+    }
+    status.placed = places.to_vec();
+    status
+}
+
+/// The status of a Task with `forEach` that ended. `counts` has what all its workers cost.
+pub fn mapped(
+    entry: &Entry,
+    counts: Counts,
+    items: Option<&ItemsStatus>,
+    started_at: Option<Timestamp>,
+    because: Option<Why>,
+    now: Timestamp,
+) -> TaskStatus {
+    let mut status = ended(entry, counts, &[], started_at, because, now);
+    if let Some(items) = items {
+        status.done = items.done();
+        status.items = Some(ItemsStatus {
+            active: 0,
+            ..items.clone()
+        });
+    }
+    shorten(&mut status);
+    status
 }
 
 /// An end that could not be written for a while counts from its write: nobody saw it before.
@@ -318,7 +392,8 @@ pub fn record_end(status: &mut TaskStatus, now: Timestamp) {
     }
 }
 
-fn failure_message(result: &RunResult, failed: usize, total: usize) -> String {
+/// How a run failed, and of how many; its result names rank and machine.
+pub fn failure_message(result: &RunResult, failed: usize, total: usize) -> String {
     let what = if !result.message.is_empty() {
         result.message.clone()
     } else if let Some(code) = result.exit_code {
@@ -399,7 +474,7 @@ fn in_words(start: Timestamp, end: Timestamp) -> String {
 }
 
 /// Sorted numbers as ranges, such as `0-3,5`.
-fn ranges(numbers: &[u32]) -> String {
+pub fn ranges(numbers: &[u32]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut index = 0;
     while let Some(first) = numbers.get(index).copied() {

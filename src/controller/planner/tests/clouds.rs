@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
+use skyward_api::condition::{READY, find, reason};
 use skyward_core::ErrorKind;
 
 use super::{
     tells,
     world::{World, error, sold},
 };
+use crate::machine::facts;
 
 fn h100() -> Value {
     json!({ "provider": "acme", "accelerator": { "name": "H100" }, "nodes": { "desired": 1 } })
@@ -98,6 +101,125 @@ fn when_every_cloud_refuses_the_order_the_pool_says_what_each_said() {
     world.cloud("beta").every_order = Some(refused("the disk is too large"));
     world.pass(400);
     tells!(world.text());
+}
+
+#[test]
+fn five_clouds_that_refuse_each_in_its_own_words_leave_the_order_to_the_sixth_within_seconds() {
+    // The cheaper, the earlier it is asked.
+    let clouds = [
+        ("a-capacity", "1"),
+        ("b-quota", "1.1"),
+        ("c-credit", "1.2"),
+        ("d-region", "1.3"),
+        // It says no more than HTTP 503, so that it may have taken the order.
+        ("e-maintenance", "1.4"),
+        ("f-works", "1.5"),
+    ];
+    let refusals = [
+        (
+            "a-capacity",
+            ErrorKind::NoCapacity,
+            "no hosts are left for this flavor",
+        ),
+        (
+            "b-quota",
+            ErrorKind::Quota("GPUs".into()),
+            "you have reached the limit of 0 GPUs",
+        ),
+        ("c-credit", ErrorKind::NoCredit, "please add funds to your wallet"),
+        (
+            "d-region",
+            ErrorKind::InvalidOrder,
+            "region eu takes no new customers",
+        ),
+        (
+            "e-maintenance",
+            ErrorKind::Outage,
+            "the cloud answered HTTP 503: scheduled maintenance",
+        ),
+    ];
+    let candidates: Vec<Value> = clouds
+        .iter()
+        .map(|(name, _)| json!({ "provider": name }))
+        .collect();
+    let spec = json!({
+        "accelerator": { "name": "H100" }, "allocation": "OnDemand", "nodes": { "desired": 1 },
+        "candidates": candidates,
+    });
+    let mut world = World::of(&clouds.map(|(name, _)| name), spec, |cloud| {
+        let (_, price) = clouds.iter().find(|(name, _)| cloud.is(name)).unwrap();
+        cloud.offers = vec![sold("h100", Some("H100"), "eu", (Some(*price), None))];
+    });
+    for (name, kind, words) in &refusals {
+        world.cloud(name).every_order = Some(error(kind.clone(), "rent a machine", words));
+    }
+    let began = world.now;
+    // In this world each answer to an order takes a second.
+    let answers = SignedDuration::from_secs(6);
+    // By then the fifth cloud would show what it made all the same.
+    world.pass(25);
+    let [machine] = world.machines.values().collect::<Vec<_>>()[..] else {
+        panic!("there is not one machine");
+    };
+    assert_eq!(machine.spec.provider, "f-works");
+    let accepted = machine
+        .status
+        .as_ref()
+        .and_then(|status| status.accepted_at.as_ref());
+    let took = accepted.unwrap().0.duration_since(began);
+    assert!(took <= answers + SignedDuration::from_secs(3), "{took}");
+    let status = world.pool.as_ref().and_then(|pool| pool.status.as_ref()).unwrap();
+    let message = &find(&status.conditions, READY).unwrap().message;
+    for (name, _, words) in refusals {
+        let told = format!("Provider \"{name}\": could not rent a machine: {words}");
+        assert!(message.contains(&told), "{told}: {message}");
+    }
+}
+
+/// The cloud answered 503, took the order all the same, and shows its machine when another cloud was asked.
+#[test]
+fn what_a_cloud_under_maintenance_made_all_the_same_is_ended_when_it_shows_up() {
+    let mut world = first_meets(error(ErrorKind::Outage, "rent a machine", "HTTP 503"));
+    world.pass(3);
+    let doubted: Vec<_> = world
+        .machines
+        .values()
+        .filter(|machine| machine.spec.provider == "acme")
+        .map(facts::machine_facts)
+        .collect();
+    let [doubted] = &doubted[..] else {
+        panic!("the order that may have been taken is on record");
+    };
+    assert!(doubted.deleting_since.is_some(), "it is given up");
+    world.acme().every_order = None;
+    world.order(doubted).unwrap();
+    world.pass(30);
+    assert_eq!(world.acme().machines.len(), 0, "it is ended");
+    assert_eq!(world.cloud("beta").machines.len(), 1);
+    let [machine] = world.machines.values().collect::<Vec<_>>()[..] else {
+        panic!("there is not one machine");
+    };
+    assert_eq!(machine.spec.provider, "beta");
+}
+
+/// Nothing else fits: the same machine is ordered again, and no try is counted.
+#[test]
+fn a_cloud_under_maintenance_that_no_other_replaces_is_asked_again() {
+    let mut world = World::new(h100());
+    world.acme().every_order = Some(error(ErrorKind::Outage, "rent a machine", "HTTP 503"));
+    world.pass(20);
+    let [machine] = world.machines.values().collect::<Vec<_>>()[..] else {
+        panic!("there is not one machine");
+    };
+    let status = machine.status.as_ref().unwrap();
+    let ready = find(&status.conditions, READY).unwrap();
+    assert_eq!(ready.reason, reason::PROVIDER_UNAVAILABLE, "{}", ready.message);
+    assert_eq!(machine.spec.attempt, 1);
+    world.acme().every_order = None;
+    world.pass(60);
+    assert_eq!(world.acme().machines.len(), 1);
+    let pool = world.pool.as_ref().and_then(|pool| pool.status.as_ref()).unwrap();
+    assert_eq!((pool.last_attempt, pool.failed_attempts), (1, 0));
 }
 
 #[test]

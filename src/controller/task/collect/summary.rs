@@ -2,11 +2,15 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use skyward_api::{condition::reason, task::RunResult};
+use skyward_api::{
+    condition::{cut, reason},
+    task::RunResult,
+};
 use skyward_planner::task::{
     message::Collected,
     run::{Ending, Finished},
 };
+use skyward_remote::protocol::EXCEPTION_BYTES;
 
 use crate::task::{environment::RESULT_LIMIT, inline::inline, tail};
 
@@ -54,6 +58,10 @@ pub(super) fn summary(finished: &Finished, too_large: bool, secrets: Option<&[St
             None => WITHHELD.to_owned(),
         }
     };
+    // What cannot be masked is not shown; `retries.rules` read it as the agent told it.
+    let exception = secrets.map_or_else(String::new, |secrets| {
+        cut(&tail::masked(&finished.exception, secrets), EXCEPTION_BYTES)
+    });
     let value = finished.has_result.then(|| inline(&finished.result)).flatten();
     let log_tail = match secrets {
         Some(secrets) => tail::readable(&finished.log_tail, secrets),
@@ -66,6 +74,7 @@ pub(super) fn summary(finished: &Finished, too_large: bool, secrets: Option<&[St
             reason: reason.to_owned(),
             exit_code: exited.then_some(finished.exit_code),
             signal: signal_name(finished.signal),
+            exception,
             message,
             value,
             value_bytes: finished
@@ -97,7 +106,8 @@ const fn is_in_our_words(ending: Ending) -> bool {
     )
 }
 
-fn reason_of(finished: &Finished) -> &'static str {
+/// Why a run, or an item of a map, ended.
+pub(crate) fn reason_of(finished: &Finished) -> &'static str {
     match finished.ending {
         Ending::Exited if finished.exit_code == 0 => reason::SUCCEEDED,
         Ending::Exited => reason::NON_ZERO_EXIT,
@@ -123,7 +133,8 @@ fn time(milliseconds: u64) -> Option<Time> {
     Timestamp::from_millisecond(milliseconds).ok().map(Time)
 }
 
-fn signal_name(signal: i32) -> String {
+/// The name of a signal; empty where there was none.
+pub(crate) fn signal_name(signal: i32) -> String {
     let name = match signal {
         0 => return String::new(),
         1 => "SIGHUP",

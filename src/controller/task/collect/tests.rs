@@ -3,12 +3,16 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use futures::stream;
 use parking_lot::Mutex;
+use skyward_api::task::FailureReason;
 use skyward_planner::task::run::{Ending, Finished};
 use skyward_remote::{AgentError, agent::AgentStream, protocol::Chunk};
 
 use skyward_store::Piece;
 
-use super::{summary::WITHHELD, *};
+use super::{
+    summary::{ENDINGS, WITHHELD},
+    *,
+};
 
 mod fairness;
 mod quota;
@@ -411,9 +415,7 @@ async fn of_a_machine_that_is_gone_there_is_what_was_copied_and_the_result_says_
 
 #[tokio::test]
 async fn what_a_run_came_to_is_found_again_however_it_ended() {
-    let (_folder, store) = store();
     let metrics = Metrics::default();
-    assert_eq!(recall(&store, &run(), &metrics).await, Ok(None));
     let endings = [
         Ending::Unknown,
         Ending::Exited,
@@ -445,6 +447,9 @@ async fn what_a_run_came_to_is_found_again_however_it_ended() {
             keep: true,
             ..order(&finished)
         };
+        // What a run came to is stored once, and never changed.
+        let (_folder, store) = store();
+        assert_eq!(recall(&store, &run(), &metrics).await, Ok(None));
         let collected = collect(&store, None, &kept, Some(&[]), &metrics).await.unwrap();
         let found = recall(&store, &run(), &metrics).await.unwrap().unwrap();
         assert_eq!(found.reason, collected.reason, "{ending:?}");
@@ -546,6 +551,28 @@ fn what_the_work_said_is_withheld_in_messages_too_when_secrets_cannot_be_read() 
     }
     let ours = "it exited with code 1";
     assert_eq!(of(Ending::Exited, ours, None), ours);
+}
+
+#[test]
+fn the_class_of_an_exception_is_shown_without_values_of_secrets_and_not_where_they_cannot_be_read() {
+    let finished = Finished {
+        ending: Ending::FunctionRaised,
+        exception: "vendor.hunter22.Busy".into(),
+        ..exited(1)
+    };
+    let shown = |secrets: Option<&[String]>| summary(&finished, false, secrets).result.exception;
+    assert_eq!(shown(Some(&[])), "vendor.hunter22.Busy");
+    assert_eq!(shown(Some(&["hunter22".to_owned()])), "vendor.***.Busy");
+    assert_eq!(shown(None), "");
+}
+
+#[test]
+fn rules_of_tasks_know_each_reason_for_which_a_run_fails_by_itself() {
+    let others = [reason::SUCCEEDED, reason::STOPPED, reason::INTERRUPTED];
+    for reason in ENDINGS {
+        let rule = serde_json::from_value::<FailureReason>(reason.into());
+        assert_eq!(rule.is_ok(), !others.contains(&reason), "{reason}");
+    }
 }
 
 #[test]

@@ -1,26 +1,28 @@
-//! Deletes bundles that no Task names, uploaded or fetched from git, once they are a day old; unfinished uploads of
-//! that age; and all bundles of namespaces that are gone.
+//! Deletes bundles that no Task and no CronTask names, uploaded or fetched from git, once they are a day old;
+//! unfinished uploads of that age; and all bundles of namespaces that are gone.
 //!
 //! A Task may be created while the sweep looks. So a bundle that no Task seems to name is marked first, and
 //! from then on no Task finds it; then the Tasks are listed again. A Task that came in between is in that list,
-//! and gets its bundle back; a later one sees that the bundle is not there, and says so. A list that failed,
-//! or has a Task that cannot be understood, deletes nothing.
+//! and gets its bundle back; a later one sees that the bundle is not there, and says so. The same holds for
+//! CronTasks. A list that failed, or has an object that cannot be understood, deletes nothing.
 
 use std::{
     collections::{BTreeSet, HashMap},
+    fmt::Debug,
     sync::Arc,
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::ListParams};
-use skyward_api::Task;
+use kube::{Api, Client, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+use skyward_api::{CronTask, Task};
 use skyward_store::{Store, StoredBundle};
 
 use super::YOUNG;
 use crate::{deadline::words, guard::Guarded, task::router::PAGE};
 
-/// How long a bundle is kept that no Task names, and an upload with which nobody goes on.
+/// How long a bundle is kept that no Task and no CronTask names, and an upload with which nobody goes on.
 pub(super) const KEPT: Duration = Duration::from_hours(24);
 /// Namespaces of one page of a list that has only their metadata.
 const NAMESPACES: u32 = 500;
@@ -90,8 +92,7 @@ async fn sweep_one(
     if bundles.is_empty() {
         return Ok(0);
     }
-    let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), namespace);
-    let named = named(&tasks, &bundles).await?;
+    let named = named(client, namespace, &bundles).await?;
     let (stay, leave): (Vec<_>, Vec<_>) = bundles
         .into_iter()
         .partition(|bundle| bundle.age < kept || named.contains(bundle.id.bundle()));
@@ -102,19 +103,19 @@ async fn sweep_one(
     for bundle in &leave {
         store.mark_bundle(&bundle.id).await.map_err(text)?;
     }
-    delete_marked(store, &tasks, leave).await
+    delete_marked(store, (client, namespace), leave).await
 }
 
-/// Looks again, and deletes what still no Task names.
+/// Looks again, and deletes what still nothing names.
 async fn delete_marked(
     store: &Arc<Store>,
-    tasks: &Api<Guarded<Task>>,
+    (client, namespace): (&Client, &str),
     marked: Vec<StoredBundle>,
 ) -> Result<usize, String> {
     if marked.is_empty() {
         return Ok(0);
     }
-    let again = named(tasks, &marked).await;
+    let again = named(client, namespace, &marked).await;
     let mut deleted = 0;
     for StoredBundle { id, .. } in &marked {
         let is_named = again.as_ref().map_or(true, |named| named.contains(id.bundle()));
@@ -127,30 +128,51 @@ async fn delete_marked(
     again.map(|_| deleted)
 }
 
-/// Which of these bundles a Task names, ended or not, as things are now.
-async fn named(tasks: &Api<Guarded<Task>>, bundles: &[StoredBundle]) -> Result<BTreeSet<String>, String> {
+/// Which of these bundles a Task names, ended or not, or a CronTask for the Tasks that it will make, as things are now.
+async fn named(
+    client: &Client,
+    namespace: &str,
+    bundles: &[StoredBundle],
+) -> Result<BTreeSet<String>, String> {
     let wanted: BTreeSet<&str> = bundles.iter().map(|bundle| bundle.id.bundle()).collect();
     let mut named = BTreeSet::new();
+    // CronTasks first: where one of them is deleted meanwhile, the Tasks that it made are in the later list.
+    let cron_tasks: Api<Guarded<CronTask>> = Api::namespaced(client.clone(), namespace);
+    note(&cron_tasks, digest_of_template, &wanted, &mut named).await?;
+    let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), namespace);
+    note(&tasks, digest_of, &wanted, &mut named).await?;
+    Ok(named)
+}
+
+/// Notes which of the wanted bundles the objects of a kind name.
+async fn note<K>(
+    api: &Api<Guarded<K>>,
+    digest_of: fn(&K) -> Option<&str>,
+    wanted: &BTreeSet<&str>,
+    named: &mut BTreeSet<String>,
+) -> Result<(), String>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
     let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = tasks.list(&params).await.map_err(|error| words(&error))?;
-        for task in &page.items {
-            let task = task.0.as_ref().map_err(|invalid| {
+    while named.len() < wanted.len() {
+        let page = api.list(&params).await.map_err(|error| words(&error))?;
+        for object in &page.items {
+            let object = object.0.as_ref().map_err(|invalid| {
                 let name = invalid.metadata.name.as_deref().unwrap_or_default();
-                format!("Task \"{name}\" cannot be understood, so its bundle is not known")
+                let kind = K::kind(&());
+                format!("{kind} \"{name}\" cannot be understood, so its bundle is not known")
             })?;
-            let digest = digest_of(task).and_then(|digest| digest.strip_prefix("sha256:"));
-            named.extend(
-                digest
-                    .filter(|digest| wanted.contains(digest))
-                    .map(ToOwned::to_owned),
-            );
+            let digest = digest_of(object).and_then(|digest| digest.strip_prefix("sha256:"));
+            let digest = digest.filter(|digest| wanted.contains(digest));
+            named.extend(digest.map(ToOwned::to_owned));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if named.len() < wanted.len() => params.continue_token = Some(token),
-            Some(_) | None => return Ok(named),
+            Some(token) => params.continue_token = Some(token),
+            None => break,
         }
     }
+    Ok(())
 }
 
 /// The bundle that a Task names: an upload, or what was fetched from git for it.
@@ -160,6 +182,12 @@ fn digest_of(task: &Task) -> Option<&str> {
         let recorded = task.status.as_ref()?.source.as_ref()?;
         return Some(&recorded.digest);
     }
+    source.bundle.as_ref().map(|bundle| bundle.digest.as_str())
+}
+
+/// The upload that a CronTask names for its Tasks. What these fetch from git they have on record themselves.
+fn digest_of_template(cron: &CronTask) -> Option<&str> {
+    let source = cron.spec.task_template.spec.source.as_ref()?;
     source.bundle.as_ref().map(|bundle| bundle.digest.as_str())
 }
 
@@ -206,9 +234,28 @@ mod tests {
         task
     }
 
+    fn cron(name: &str, bundle: char) -> Value {
+        let template = json!({ "spec": task(name, bundle)["spec"] });
+        json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask",
+            "metadata": { "name": name, "namespace": "team" },
+            "spec": { "schedule": "0 3 * * *", "taskTemplate": template },
+        })
+    }
+
+    /// What each list of a kind has, one after the other; `None`: it fails.
+    type Lists = Vec<Option<Vec<Value>>>;
+
     /// An API server with the namespace `team`; each list of its Tasks has the next of these, or fails.
-    fn server(lists: Vec<Option<Vec<Value>>>) -> Client {
-        let lists = Arc::new(Mutex::new(VecDeque::from(lists)));
+    fn server(tasks: Lists) -> Client {
+        server_with(Vec::new(), tasks)
+    }
+
+    /// The same with lists of its CronTasks; after these there are none.
+    fn server_with(cron_tasks: Lists, tasks: Lists) -> Client {
+        let lists = Arc::new(Mutex::new((VecDeque::from(cron_tasks), VecDeque::from(tasks))));
+        // Whether CronTasks were listed since the last list of Tasks.
+        let were_listed = Arc::new(Mutex::new(false));
         let service = service_fn(move |request: Request<Body>| {
             let path = request.uri().path().to_owned();
             let answer = if path.ends_with("/namespaces") {
@@ -217,10 +264,21 @@ mod tests {
                     "items": [{ "metadata": { "name": "team", "uid": UID } }],
                 }))
             } else {
-                assert!(path.ends_with("/namespaces/team/tasks"), "{path}");
-                let next = lists.lock().pop_front().expect("it is asked once more");
+                let is_cron = path.ends_with("/namespaces/team/crontasks");
+                assert!(is_cron || path.ends_with("/namespaces/team/tasks"), "{path}");
+                let were_listed = std::mem::replace(&mut *were_listed.lock(), is_cron);
+                let mut lists = lists.lock();
+                let (kind, next) = if is_cron {
+                    ("CronTaskList", lists.0.pop_front().unwrap_or(Some(Vec::new())))
+                } else {
+                    assert!(
+                        were_listed,
+                        "a CronTask that is deleted meanwhile would hide the Tasks that it made"
+                    );
+                    ("TaskList", lists.1.pop_front().expect("it is asked once more"))
+                };
                 next.map(|items| {
-                    json!({ "apiVersion": "skyward.dev/v1alpha1", "kind": "TaskList", "metadata": {}, "items": items })
+                    json!({ "apiVersion": "skyward.dev/v1alpha1", "kind": kind, "metadata": {}, "items": items })
                 })
             };
             let (code, body) = answer.map_or_else(
@@ -317,6 +375,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_bundle_stays_while_a_cron_task_names_it_for_the_tasks_that_it_will_make() {
+        let (_folder, store) = store().await;
+        let cron_tasks = || Some(vec![cron("nightly", 'b')]);
+        let none = || vec![Some(vec![]), Some(vec![])];
+        let server_now = server_with(vec![cron_tasks(), cron_tasks()], none());
+        let swept = sweep(&server_now, &store, Duration::ZERO).await;
+        assert_eq!((swept, are_there(&store).await), (Ok(1), (false, true)));
+        let swept = sweep(&server(none()), &store, Duration::ZERO).await;
+        assert_eq!((swept, are_there(&store).await), (Ok(1), (false, false)));
+    }
+
+    #[tokio::test]
+    async fn a_cron_task_that_is_created_while_the_sweep_looks_keeps_its_bundle() {
+        let (_folder, store) = store().await;
+        let cron_tasks = vec![Some(vec![]), Some(vec![cron("new", 'b')])];
+        let server = server_with(cron_tasks, vec![Some(vec![]), Some(vec![])]);
+        let swept = sweep(&server, &store, Duration::ZERO).await;
+        assert_eq!((swept, are_there(&store).await), (Ok(1), (false, true)));
+    }
+
+    #[tokio::test]
     async fn a_list_that_fails_or_cannot_be_understood_deletes_nothing() {
         let (_folder, store) = store().await;
         let strange = json!({ "metadata": { "name": "strange" }, "spec": { "pool": 7 } });
@@ -326,9 +405,12 @@ mod tests {
             vec![Some(vec![strange.clone()])],
             vec![Some(vec![]), Some(vec![strange])],
         ] {
-            let swept = sweep(&server(lists), &store, Duration::ZERO).await;
-            assert!(swept.is_err(), "{swept:?}");
-            assert_eq!(are_there(&store).await, (true, true));
+            let none = || vec![Some(vec![]), Some(vec![])];
+            for server in [server(lists.clone()), server_with(lists.clone(), none())] {
+                let swept = sweep(&server, &store, Duration::ZERO).await;
+                assert!(swept.is_err(), "{swept:?}");
+                assert_eq!(are_there(&store).await, (true, true));
+            }
         }
     }
 

@@ -106,16 +106,29 @@ async fn what_an_ended_task_says_now_counts_and_not_what_it_said_when_it_ended()
         (begun_anew, "u", true, "it has not ended"),
     ] {
         let (client, asked) = server(task);
-        assert_eq!(delete(&client, &store, &metrics, &due(uid)).await, None, "{what}");
+        let again = delete(&client, &store, &metrics, &due(uid), |_| true).await;
+        assert_eq!(again, None, "{what}");
         let asked = asked.lock();
         let deleted = asked.iter().any(|request| request.starts_with("DELETE "));
         assert_ne!(deleted, stays, "{what}: {asked:?}");
     }
     let (client, asked) = server(ended(100, Some(600)));
-    let again = delete(&client, &store, &metrics, &due("u")).await.unwrap();
+    let again = delete(&client, &store, &metrics, &due("u"), |_| true)
+        .await
+        .unwrap();
     let left = again.as_second() - Timestamp::now().as_second();
     assert!((490..=500).contains(&left), "its ttl was raised: {left}");
     assert_eq!(asked.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_would_be_made_again_is_not_deleted_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::local(folder.path()).unwrap().unmeasured();
+    let (client, asked) = server(ended(100, Some(60)));
+    let again = delete(&client, &store, &Metrics::default(), &due("u"), |_| false).await;
+    assert!(again.is_some_and(|at| at > Timestamp::now()));
+    assert_eq!(asked.lock().len(), 1, "it was read, and not deleted");
 }
 
 #[tokio::test]
@@ -127,4 +140,58 @@ async fn all_ended_tasks_are_looked_at_in_small_pages() {
     let asked = asked.lock();
     let small = asked.iter().filter(|request| request.ends_with("limit=50"));
     assert_eq!((small.count(), asked.len()), (2, 2), "{asked:?}");
+}
+
+#[tokio::test]
+async fn logs_and_results_whose_retention_has_passed_are_deleted_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    for uid in ["u", "other"] {
+        store.charge(uid, "n");
+        let run = format!("{uid}-1-0");
+        store
+            .put_log_segment(uid, &run, 0, vec![b'x'; 10].into())
+            .await
+            .unwrap();
+        store.put_result(uid, &run, "42".into()).await.unwrap();
+    }
+    let mut task = ended(100, None);
+    for (retention, log, has_result) in [
+        (json!({ "logs": "2m", "results": "2m" }), 10, true),
+        (json!({ "logs": "1m", "results": "2m" }), 0, true),
+        (json!({ "results": "1m" }), 0, false),
+    ] {
+        task["spec"]["retention"] = retention.clone();
+        let (client, _) = server(task.clone());
+        let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
+        drop_stored(&store, &passed).await.unwrap();
+        assert_eq!(store.log_end("u", "u-1-0").await.unwrap(), log, "{retention}");
+        let result = store.get_result("u", "u-1-0", 0).await.unwrap();
+        assert_eq!(result.is_some(), has_result, "{retention}");
+        assert_eq!(
+            drop_stored(&store, &passed).await.unwrap(),
+            0,
+            "{retention}: once is enough"
+        );
+    }
+    assert_eq!(store.log_end("other", "other-1-0").await.unwrap(), 10);
+    assert!(store.get_result("other", "other-1-0", 0).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_a_map_returned_goes_with_its_items_once_no_retry_can_be_on_its_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    store.charge("u", "n");
+    for (ago, is_kept) in [(100, true), (60 + 9 * 60, true), (60 + 10 * 60, false)] {
+        store.put_map_items("u", "1\n2\n".into()).await.unwrap();
+        let mut task = ended(ago, None);
+        task["spec"]["forEach"] = json!({ "items": [1, 2] });
+        task["spec"]["retention"] = json!({ "results": "1m" });
+        let (client, _) = server(task);
+        let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
+        drop_stored(&store, &passed).await.unwrap();
+        let kept = store.map_items("u").await.unwrap();
+        assert_eq!(kept.is_some(), is_kept, "ended {ago} seconds ago");
+    }
 }

@@ -57,6 +57,12 @@ fn a_lost_answer_to_an_order_is_not_known_to_have_failed() {
             ErrorKind::Indeterminate
         );
     }
+    for (code, status) in [("Unavailable", 503), ("ServiceUnavailable", 503), ("", 503)] {
+        assert_eq!(
+            from_code("create", Effect::Creates, code, "", status).kind,
+            ErrorKind::Outage
+        );
+    }
     let lost: SdkError<AnyError, HttpResponse> =
         SdkError::dispatch_failure(ConnectorError::io("connection reset".into()));
     assert_eq!(

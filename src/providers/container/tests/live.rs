@@ -103,6 +103,7 @@ impl Live {
             refresh_interval: None,
             request_timeout: None,
             instance_timeout: None,
+            idle_timeout: None,
         };
         let options = Options {
             cluster: "live-test".into(),

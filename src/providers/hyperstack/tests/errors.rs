@@ -1,4 +1,5 @@
 use rstest::rstest;
+use skyward_provider_kit::lookup::for_now;
 
 use super::*;
 use crate::fixtures::check_failures;

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
 
-use super::Effect;
+use super::{Effect, shape};
 use crate::{said, text::plain};
 
 /// Longest id that is believed.
@@ -79,6 +79,11 @@ impl Answer {
 
     /// Its body as a type. The error names the place, never the content.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, ProviderError> {
+        if shape::is_watched()
+            && let Some(body) = self.maybe::<Value>()
+        {
+            shape::compare::<T>(self.operation, "", &body);
+        }
         let mut reader = serde_json::Deserializer::from_slice(&self.body);
         serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let what = match error.inner().classify() {
@@ -93,8 +98,12 @@ impl Answer {
     /// The value at this JSON pointer of its body as a type.
     pub fn json_at<T: DeserializeOwned>(&self, pointer: &str) -> Result<T, ProviderError> {
         let mut body: Value = self.json()?;
+        if self.is_success() {
+            shape::note(self.operation, shape::lack(&body, pointer));
+        }
         let found = body.pointer_mut(pointer).map(Value::take);
         let found = found.ok_or_else(|| self.unexpected("something unexpected", pointer))?;
+        shape::compare::<T>(self.operation, pointer, &found);
         serde_path_to_error::deserialize(found)
             .map_err(|error| self.unexpected("something unexpected", &format!("{pointer}/{}", error.path())))
     }
@@ -139,11 +148,12 @@ impl Answer {
     }
 
     /// All that it says at these JSON pointers of its body, in one line: the words of a failure, and what they are
-    /// about.
+    /// about. No answer lacks any of them: most have none.
     pub fn told(&self, pointers: &[&str]) -> String {
+        let body: Value = self.maybe().unwrap_or_default();
         let all = pointers
             .iter()
-            .map(|pointer| plain(&self.json_at(pointer).unwrap_or_default()));
+            .map(|pointer| body.pointer(pointer).map(plain).unwrap_or_default());
         let all: Vec<String> = all.filter(|words| !words.is_empty()).collect();
         all.join(": ")
     }

@@ -54,6 +54,12 @@ impl Auth {
         Self::Tokens(Box::new(Tokens::new(Grant::ServiceAccount(account), remedy)))
     }
 
+    /// The service account that the machine or the Pod of this process has: its metadata server gives tokens at
+    /// this address. `remedy` says what to do where there is none.
+    pub fn metadata(address: String, remedy: &'static str) -> Self {
+        Self::Tokens(Box::new(Tokens::new(Grant::Metadata { address }, remedy)))
+    }
+
     /// The header, got or renewed first where that is due.
     pub(super) async fn header(
         &self,

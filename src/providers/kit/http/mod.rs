@@ -5,11 +5,12 @@
 //! the transport. [`limits`] decides when a call may go, [`auth`] adds its credentials, [`token`]
 //! gets tokens, [`answer`] is the answer, [`rest`] reads it, [`pages`] walks through lists,
 //! [`status`] is the default meaning of an HTTP status, [`batched`] lets many callers share one
-//! look.
+//! look, [`shape`] compares answers with the types that read them.
 //!
 //! A call is repeated when it changes nothing (or the caller says that repeating is
-//! harmless), or when the cloud surely did nothing: 429, 401, no connection. A call other than a
-//! GET goes only while the fence is open, which is asked last of all. Any other call that was sent
+//! harmless), or when the cloud surely did nothing: 429, 401, no connection. A call that may change
+//! something goes only while the fence is open, which is asked last of all; a GET changes nothing, nor
+//! does a call that says so ([`Call::reads`]). Any other call that was sent
 //! and may have had an effect is `Indeterminate` (P3): the next look decides.
 
 pub mod answer;
@@ -18,6 +19,7 @@ pub mod batched;
 pub mod limits;
 pub mod pages;
 pub mod rest;
+pub mod shape;
 pub mod status;
 pub mod token;
 
@@ -81,6 +83,14 @@ impl Effect {
             Self::Creates => ErrorKind::Indeterminate,
         }
     }
+
+    /// The kind of error when the cloud answers that it is unavailable.
+    pub const fn unavailable(self) -> ErrorKind {
+        match self {
+            Self::Repeatable => ErrorKind::Transient,
+            Self::Creates => ErrorKind::Outage,
+        }
+    }
 }
 
 /// One call.
@@ -93,8 +103,11 @@ pub struct Call {
     /// The address of another API, where the path is not one of the account's.
     elsewhere: Option<String>,
     query: Vec<(Cow<'static, str>, String)>,
+    header: Option<(&'static str, &'static str)>,
     body: Option<Body>,
     effect: Effect,
+    /// Whether it changes nothing at the cloud.
+    reads: bool,
     unauthorised: bool,
     /// JSON pointer to the part of the answer that is read.
     wanted: &'static str,
@@ -135,11 +148,13 @@ impl Call {
     pub fn new(operation: &'static str, method: Method, pattern: &'static str, effect: Effect) -> Self {
         Self {
             operation,
+            reads: method == Method::GET,
             method,
             pattern,
             path: pattern.to_owned(),
             elsewhere: None,
             query: Vec::new(),
+            header: None,
             body: None,
             effect,
             unauthorised: false,
@@ -177,6 +192,13 @@ impl Call {
         self
     }
 
+    /// A header with nothing secret in it.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
     /// The body.
     #[must_use]
     pub fn json(mut self, body: serde_json::Value) -> Self {
@@ -209,6 +231,13 @@ impl Call {
     #[must_use]
     pub fn wanting(mut self, pointer: &'static str) -> Self {
         self.wanted = pointer;
+        self
+    }
+
+    /// Changes nothing at the cloud, whatever its method is: a search, or a query of GraphQL.
+    #[must_use]
+    pub fn reads(mut self) -> Self {
+        self.reads = true;
         self
     }
 
@@ -455,12 +484,14 @@ impl Http {
             Some(Body::Text(text)) => request.header(CONTENT_TYPE, "text/plain").body(text.clone()),
             None => request,
         };
+        if let Some((name, value)) = call.header {
+            request = request.header(name, value);
+        }
         if let Some(token) = token {
             request = request.header(token.name.clone(), token.value.clone());
         }
-        // Asked last of all: this process may have stood still during any wait. A refused POST that
-        // only reads does no harm.
-        if call.method != Method::GET {
+        // Asked last of all: this process may have stood still during any wait.
+        if !call.reads {
             setup.fence.admit().map_err(|refused| Failure {
                 error: refused.of(call.operation),
                 safe: false,

@@ -23,6 +23,11 @@ pub struct List {
     pub entries: &'static str,
     /// What leads to the next page.
     pub next: Next,
+    /// Whether a page without the list has no entries; else it is an error.
+    pub may_lack: bool,
+    /// JSON pointer to the places that the cloud could not ask, where it names them: with one of them the list is an
+    /// error, since what stands there would look as if it were gone.
+    pub unasked: Option<&'static str>,
 }
 
 /// What leads to the next page of a list.
@@ -50,7 +55,7 @@ pub enum Next {
     Number {
         /// Parameter of the query that carries it.
         query: &'static str,
-        /// Number of the first page.
+        /// Number of the first page. Where it is 0, a cloud that counts from 1 after all is understood.
         first: usize,
         /// What tells that a page is the last one.
         end: End,
@@ -70,10 +75,32 @@ pub enum End {
 }
 
 impl List {
+    const fn of(entries: &'static str, next: Next) -> Self {
+        Self {
+            entries,
+            next,
+            may_lack: false,
+            unasked: None,
+        }
+    }
+
+    /// For clouds that leave an empty list out.
+    #[must_use]
+    pub const fn or_none(mut self) -> Self {
+        self.may_lack = true;
+        self
+    }
+
+    /// For clouds that name at this JSON pointer the places that they could not ask.
+    #[must_use]
+    pub const fn whole_unless(mut self, pointer: &'static str) -> Self {
+        self.unasked = Some(pointer);
+        self
+    }
+
     /// A list of one page, with its entries at this JSON pointer.
     pub const fn one(entries: &'static str) -> Self {
-        let next = Next::None;
-        Self { entries, next }
+        Self::of(entries, Next::None)
     }
 
     /// A list of pages with a cursor or token.
@@ -83,7 +110,7 @@ impl List {
             at,
             more: None,
         };
-        Self { entries, next }
+        Self::of(entries, next)
     }
 
     /// Adds a JSON pointer to `true` where more follows.
@@ -97,14 +124,21 @@ impl List {
 
     /// A list of pages with a link to the next one.
     pub const fn link(entries: &'static str, at: &'static str) -> Self {
-        let next = Next::Link { at };
-        Self { entries, next }
+        Self::of(entries, Next::Link { at })
     }
 
     /// A list of numbered pages, the first of them 1.
     pub const fn numbered(entries: &'static str, query: &'static str, end: End) -> Self {
-        let next = Next::Number { query, first: 1, end };
-        Self { entries, next }
+        Self::of(entries, Next::Number { query, first: 1, end })
+    }
+
+    /// The first numbered page is 0.
+    #[must_use]
+    pub const fn from_zero(mut self) -> Self {
+        if let Next::Number { first, .. } = &mut self.next {
+            *first = 0;
+        }
+        self
     }
 }
 
@@ -161,17 +195,31 @@ impl Walk {
 
     /// Takes a page; an error says what is wrong with it.
     pub(super) fn add(&mut self, mut page: Value) -> Result<Step, String> {
+        let unasked = self.list.unasked.and_then(|at| page.pointer(at)?.as_array());
+        if unasked.is_some_and(|places| !places.is_empty()) {
+            return Err("lacks what stands in places that could not be asked".to_owned());
+        }
+        let mut by_name = false;
         let entries = match page.pointer_mut(self.list.entries).map(Value::take) {
             Some(Value::Array(entries)) => entries,
-            Some(Value::Object(entries)) => entries
-                .into_iter()
-                .map(|(name, entry)| Value::Array(vec![name.into(), entry]))
-                .collect(),
+            Some(Value::Object(entries)) => {
+                by_name = true;
+                let pair = |(name, entry): (String, Value)| Value::Array(vec![name.into(), entry]);
+                entries.into_iter().map(pair).collect()
+            }
+            None if self.list.may_lack && page.is_object() => Vec::new(),
             _ => return Err(format!("has no list at {:?}", self.list.entries)),
         };
         self.pages += 1;
-        if !entries.is_empty() && entries == self.before {
-            return Err("gave the same page twice".to_owned());
+        // Pages by name may have nothing under any name, one after the other.
+        if !by_name && !entries.is_empty() && entries == self.before {
+            // A cloud that counts from 1 gives its first page for 0, too.
+            return match self.list.next {
+                Next::Number { query, first: 0, .. } if self.pages == 2 => {
+                    Ok(Step::Page(vec![(query.into(), self.pages.to_string())]))
+                }
+                _ => Err("gave the same page twice".to_owned()),
+            };
         }
         if self.pages > MOST_PAGES || self.entries.len() + entries.len() > MOST_ENTRIES {
             return Err(format!("did not come to an end within {} pages", self.pages));
@@ -270,6 +318,7 @@ mod tests {
     const TOTAL: List = List::numbered("/things", "page", End::Total("/total"));
     const SHORTER: List = List::numbered("", "page", End::Shorter(2));
     const COUNTED: List = List::numbered("/things", "page", End::Counted("/count", 2));
+    const FROM_ZERO: List = TOTAL.from_zero();
 
     /// Walks over these pages: a text for each of them.
     fn walk(list: List, pages: &[Value]) -> (Vec<String>, Vec<Value>) {
@@ -292,6 +341,54 @@ mod tests {
 
     #[rstest]
     #[case::one_page(List::one("/data"), &[json!({ "data": [1, 2] })], &["done"])]
+    #[case::pages_from_zero(
+        FROM_ZERO,
+        &[json!({ "things": [1], "total": 2 }), json!({ "things": [2], "total": 2 })],
+        &["page=1", "done"]
+    )]
+    #[case::pages_from_one_asked_for_from_zero(
+        FROM_ZERO,
+        &[
+            json!({ "things": [1], "total": 2 }),
+            json!({ "things": [1], "total": 2 }),
+            json!({ "things": [2], "total": 2 }),
+        ],
+        &["page=1", "page=2", "done"]
+    )]
+    #[case::an_empty_list_that_is_left_out(
+        List::cursor("/items", "pageToken", "/nextPageToken").or_none(),
+        &[json!({ "nextPageToken": "b" }), json!({ "items": [1] })],
+        &["pageToken=b", "done"]
+    )]
+    #[case::a_list_that_may_be_left_out_of_an_object_alone(
+        List::one("/items").or_none(),
+        &[json!([])],
+        &["has no list at \"/items\""]
+    )]
+    #[case::a_list_that_is_something_else(
+        List::one("/items").or_none(),
+        &[json!({ "items": null })],
+        &["has no list at \"/items\""]
+    )]
+    #[case::places_that_were_all_asked(
+        List::one("/items").whole_unless("/unreachables"),
+        &[json!({ "items": {}, "unreachables": [] })],
+        &["done"]
+    )]
+    #[case::a_place_that_could_not_be_asked(
+        List::one("/items").whole_unless("/unreachables"),
+        &[json!({ "items": {}, "unreachables": ["zones/a"] })],
+        &["lacks what stands in places that could not be asked"]
+    )]
+    #[case::pages_by_name_with_nothing_in_them(
+        List::cursor("/items", "pageToken", "/nextPageToken"),
+        &[
+            json!({ "items": { "zones/a": {} }, "nextPageToken": "b" }),
+            json!({ "items": { "zones/a": {} }, "nextPageToken": "c" }),
+            json!({ "items": { "zones/a": {} } }),
+        ],
+        &["pageToken=b", "pageToken=c", "done"]
+    )]
     #[case::cursors(
         CURSOR,
         &[json!({ "things": [1], "meta": { "next": "b" } }), json!({ "things": [2], "meta": { "next": "" } })],
@@ -408,7 +505,8 @@ mod tests {
     ) {
         let (steps, entries) = walk(list, pages);
         assert_eq!(steps, expected);
-        if steps.last().is_some_and(|step| step == "done") {
+        // The entries of a list by name are pairs, which another test reads.
+        if steps.last().is_some_and(|step| step == "done") && entries.iter().all(Value::is_number) {
             let numbers: Vec<_> = (1..=entries.len()).map(Value::from).collect();
             assert_eq!(entries, numbers);
         }

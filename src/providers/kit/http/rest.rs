@@ -1,6 +1,8 @@
 //! Calls whose answers are JSON, or a failure in the cloud's own words: the base of every
 //! `client.rs` of a REST API. Its `errors.rs` says what a failure means.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
@@ -8,6 +10,7 @@ use skyward_core::{ErrorKind, ProviderError};
 use super::{
     Answer, Call, Http,
     pages::{List, Step, Walk},
+    shape,
 };
 
 /// How often a list that changes while it is read is begun anew.
@@ -19,6 +22,8 @@ pub struct Rest {
     http: Http,
     error: fn(&Answer) -> ProviderError,
     refused: fn(&Answer) -> bool,
+    /// Addresses by their names.
+    addresses: Arc<BTreeMap<&'static str, String>>,
 }
 
 impl Rest {
@@ -28,6 +33,22 @@ impl Rest {
             http,
             error,
             refused: |answer| !answer.is_success(),
+            addresses: Arc::default(),
+        }
+    }
+
+    /// With the addresses of all APIs of the cloud, by their names.
+    #[must_use]
+    pub fn with(mut self, addresses: BTreeMap<&'static str, String>) -> Self {
+        self.addresses = Arc::new(addresses);
+        self
+    }
+
+    /// A call to the API whose address has this name.
+    pub fn to(&self, name: &str, call: Call) -> Call {
+        match self.addresses.get(name) {
+            Some(address) => call.at(address),
+            None => call,
         }
     }
 
@@ -50,6 +71,16 @@ impl Rest {
             Err((self.error)(&answer))
         } else {
             Ok(answer)
+        }
+    }
+
+    /// The body of a success by its status alone, where what says otherwise in it is no failure.
+    pub async fn flagged<T: DeserializeOwned>(&self, call: Call) -> Result<T, ProviderError> {
+        let answer = self.any(call).await?;
+        if answer.is_success() {
+            answer.json()
+        } else {
+            Err((self.error)(&answer))
         }
     }
 
@@ -99,13 +130,20 @@ impl Rest {
                     .into_iter()
                     .fold(call.clone(), |call, (name, value)| call.with_query(name, value));
                 let page: Value = self.read(call).await?;
-                match walk.add(page).map_err(wrong)? {
+                let lack = shape::lack(&page, list.entries);
+                let step = walk.add(page).map_err(|what| {
+                    shape::note(operation, lack);
+                    wrong(what)
+                });
+                match step? {
                     Step::Page(next) => query = next,
                     Step::Again => continue 'list,
                     Step::Done => break,
                 }
             }
-            return serde_path_to_error::deserialize(Value::Array(walk.entries()))
+            let entries = Value::Array(walk.entries());
+            shape::compare::<Vec<T>>(operation, list.entries, &entries);
+            return serde_path_to_error::deserialize(entries)
                 .map_err(|error| wrong(format!("has something unexpected at {}", error.path())));
         }
         Err(wrong("changes whenever it is read".to_owned()))

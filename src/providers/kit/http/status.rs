@@ -30,6 +30,7 @@ pub struct Remedies {
 /// | 423 | `Transient` | the same: nothing was made |
 /// | 429 | `RateLimited` | the same |
 /// | another 4xx | `InvalidOrder` | the same |
+/// | 503 | `Transient` | `Outage` |
 /// | any other | `Transient` | `Indeterminate` |
 pub fn judge(answer: &Answer, remedies: &Remedies) -> (ErrorKind, Option<&'static str>) {
     let creates = answer.effect() == super::Effect::Creates;
@@ -46,6 +47,7 @@ pub fn judge(answer: &Answer, remedies: &Remedies) -> (ErrorKind, Option<&'stati
             ErrorKind::InvalidOrder,
             Some(remedies.settings).filter(|_| creates),
         ),
+        503 => (answer.effect().unavailable(), None),
         _ => (answer.lost(), None),
     }
 }
@@ -77,7 +79,8 @@ mod tests {
     #[case(400, "invalid_order ", "invalid_order correct the settings")]
     #[case(422, "invalid_order ", "invalid_order correct the settings")]
     #[case(500, "transient ", "indeterminate ")]
-    #[case(503, "transient ", "indeterminate ")]
+    #[case(502, "transient ", "indeterminate ")]
+    #[case(503, "transient ", "outage ")]
     #[case(200, "transient ", "indeterminate ")]
     fn each_status_has_a_kind_and_what_a_person_can_mend_says_how(
         #[case] status: u16,

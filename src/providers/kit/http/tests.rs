@@ -324,6 +324,32 @@ async fn a_key_stands_in_the_header_that_the_cloud_wants() {
 }
 
 #[tokio::test]
+async fn a_metadata_server_is_asked_for_a_token_with_the_header_that_it_wants() {
+    let tokens = Server::start(vec![token("t1")]).await;
+    let api = Server::start(vec![say(200, "{}")]).await;
+    let auth = Auth::metadata(format!("{}/token", tokens.address), "Write a key");
+    let http = client(&api.address, auth, Limits::default());
+    http.send(read()).await.unwrap();
+    let asked = tokens.heard();
+    assert!(asked[0].starts_with("GET /token "), "{}", asked[0]);
+    let lower = asked[0].to_lowercase();
+    assert!(lower.contains("metadata-flavor: google\r\n"), "{lower}");
+    assert!(!lower.contains("authorization:"), "{lower}");
+    let heard = api.heard().pop().unwrap().to_lowercase();
+    assert!(heard.contains("authorization: bearer t1\r\n"), "{heard}");
+}
+
+#[tokio::test]
+async fn a_metadata_server_without_a_service_account_is_told_with_the_remedy() {
+    let tokens = Server::start(vec![say(404, "no such account")]).await;
+    let auth = Auth::metadata(format!("{}/token", tokens.address), "Write a key");
+    let http = client("http://127.0.0.1:9", auth, Limits::default());
+    let error = http.send(read()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Credentials);
+    assert!(error.message.contains("Write a key"), "{error}");
+}
+
+#[tokio::test]
 async fn a_service_account_gets_its_token_for_an_assertion_at_the_address_that_we_know() {
     let tokens = Server::start(vec![token("t1")]).await;
     let api = Server::start(vec![say(200, "{}")]).await;
@@ -385,6 +411,42 @@ async fn a_list_is_read_to_its_last_page_and_one_that_fails_in_the_middle_is_an_
     ] {
         assert_eq!(list(vec![first.clone(), second]).await.0, Err(kind));
     }
+}
+
+fn forbidden(answer: &Answer) -> ProviderError {
+    answer.error(ErrorKind::Permission, "no")
+}
+
+#[tokio::test]
+async fn a_call_goes_to_the_api_of_that_name_and_else_to_the_first_one() {
+    let own = Server::start(vec![say(200, "{}")]).await;
+    let other = Server::start(vec![say(200, "{}")]).await;
+    let addresses = [("other", other.address.clone())].into();
+    let rest = Rest::new(plain(&own.address), forbidden).with(addresses);
+    for name in ["other", "unknown"] {
+        let call = Call::get("look at it", "/things");
+        rest.done(rest.to(name, call)).await.unwrap();
+    }
+    for server in [&own, &other] {
+        let heard = server.heard();
+        assert!(
+            heard.len() == 1 && heard[0].starts_with("GET /things "),
+            "{heard:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_body_says_of_success_may_be_an_answer_and_its_status_is_not() {
+    let server = Server::start(vec![say(200, r#"{"success":false}"#), say(403, "{}")]).await;
+    let rest = Rest::new(plain(&server.address), forbidden);
+    let rest = rest.refused_when(|answer| answer.text().contains("false"));
+    let flag = async || {
+        let call = Call::get("read the flag", "/flag");
+        rest.flagged::<serde_json::Value>(call).await
+    };
+    assert_eq!(flag().await.unwrap(), json!({ "success": false }));
+    assert_eq!(flag().await.unwrap_err().kind, ErrorKind::Permission);
 }
 
 fn token(name: &str) -> Act {
@@ -513,4 +575,24 @@ async fn nothing_is_ordered_when_the_lease_ran_out_while_the_call_waited_for_its
         server.heard().iter().all(|text| text.starts_with("GET ")),
         "reads go through"
     );
+}
+
+#[tokio::test]
+async fn what_only_reads_passes_a_closed_fence_whatever_its_method_and_nothing_else_does() {
+    let server = Server::start(vec![token("t1"), say(200, "{}"), say(200, "{}")]).await;
+    let http = fenced(&Fence::default(), &server.address, oauth(), Limits::default());
+    // To log in changes nothing either.
+    http.send(Call::post("search", "/search").reads()).await.unwrap();
+    http.send(read()).await.unwrap();
+    for call in [
+        Call::post("act", "/act"),
+        order(),
+        Call::delete("end it", "/things/{id}", "a"),
+    ] {
+        let error = http.send(call).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotLeading);
+    }
+    let heard = server.heard();
+    assert_eq!(heard.len(), 3, "{heard:?}");
+    assert!(heard[1].starts_with("POST /search "), "{heard:?}");
 }

@@ -34,6 +34,8 @@ pub(super) enum Grant {
     },
     /// An assertion that a service account signs.
     ServiceAccount(ServiceAccount),
+    /// The metadata server of Google Cloud.
+    Metadata { address: String },
 }
 
 /// A service account: a key pair whose private half is in the Secret, in the JSON that Google gives
@@ -133,7 +135,12 @@ impl Grant {
                 ),
                 ("assertion", account.assertion(now)?),
             ]),
+            // Without this header the server refuses, so that no web page can make a browser ask.
+            Self::Metadata { address } => Call::get(LOG_IN, "")
+                .at(address)
+                .header("Metadata-Flavor", "Google"),
         }
+        .reads()
         .unauthorised())
     }
 
@@ -142,7 +149,12 @@ impl Grant {
         match self {
             Self::Client { .. } => "the client id or its secret",
             Self::ServiceAccount(_) => "the service account or its key",
+            Self::Metadata { .. } => "the service account of the operator's Pod",
         }
+    }
+
+    const fn is_metadata(&self) -> bool {
+        matches!(self, Self::Metadata { .. })
     }
 }
 
@@ -215,10 +227,17 @@ impl Tokens {
         if let Some(shown) = self.valid() {
             return Ok(shown);
         }
-        let answer = Box::pin(http.send(self.grant.call(Timestamp::now())?)).await?;
+        let asked = Box::pin(http.send(self.grant.call(Timestamp::now())?)).await;
+        let answer = asked.map_err(|mut error| {
+            // Elsewhere than in that cloud there is no such server.
+            if self.grant.is_metadata() {
+                error.message = format!("its metadata server: {}. {}", error.message, self.remedy);
+            }
+            error
+        })?;
         match answer.status.as_u16() {
             200..300 => {}
-            400 | 401 | 403 => {
+            status if matches!(status, 400 | 401 | 403) || status == 404 && self.grant.is_metadata() => {
                 return Err(answer.error(
                     ErrorKind::Credentials,
                     format!(

@@ -34,6 +34,10 @@ impl Listed for Thing {
     fn unfinished(&self) -> bool {
         self.id == "begun"
     }
+
+    fn is_brief(&self) -> bool {
+        self.id == "brief"
+    }
 }
 
 /// The cloud's calls that change something.
@@ -285,6 +289,25 @@ async fn a_list_without_marks_is_no_proof_that_there_are_none() {
     assert_eq!(*asked.lock(), ["end there"]);
 }
 
+#[tokio::test]
+async fn a_machine_that_a_list_shows_in_brief_is_what_the_cloud_tells_by_its_id() {
+    let another = Thing {
+        mark: Some(Mark {
+            machine_uid: "another".into(),
+            ..fixtures::order().mark
+        }),
+        ..thing("brief", false)
+    };
+    let (provider, asked) = showing(vec![thing("brief", false)], vec![another], Vec::new());
+    let foreign = provider.delete(&recorded("brief")).await.unwrap();
+    assert_eq!(foreign, Deletion::Foreign);
+    assert!(asked.lock().is_empty());
+    // Where nothing is found by the id, the list is no proof that the machine is gone.
+    let (provider, asked) = connected(vec![thing("brief", false)], Vec::new());
+    provider.delete(&recorded("brief")).await.unwrap();
+    assert_eq!(*asked.lock(), ["end brief"]);
+}
+
 /// A machine that is shown, a look at it, and what a look tells once it is shown no more.
 async fn vanished(
     id: &'static str,
@@ -384,6 +407,7 @@ async fn what_an_order_left_is_no_machine_until_the_order_went_on_there() {
 #[rstest]
 #[case(ErrorKind::Transient, ErrorKind::Indeterminate)]
 #[case(ErrorKind::RateLimited(None), ErrorKind::Indeterminate)]
+#[case(ErrorKind::Outage, ErrorKind::Indeterminate)]
 #[case(ErrorKind::NotFound, ErrorKind::Indeterminate)]
 #[case(ErrorKind::AlreadyExists, ErrorKind::Indeterminate)]
 #[case::another_offer_is_tried(ErrorKind::NoCapacity, ErrorKind::NoCapacity)]

@@ -107,6 +107,7 @@ fn spec(machine: MachineKey, port: u16, private_key: &skyward_core::Secret, publ
         endpoint: Endpoint {
             dial: Dial::Address(SocketAddr::from(([127, 0, 0, 1], port))),
             user: format!("{}.{}", machine.namespace, machine.name),
+            password: None,
         },
         machine,
         private_key: private_key.clone(),

@@ -1,5 +1,6 @@
 //! On the cluster that `SKYWARD_TEST_KUBECONFIG` names: somebody really logs in.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,19 +85,29 @@ impl Stage {
 
     /// What a command answers over SSH, as soon as the machine lets us in.
     async fn ssh(&self, user: &str, at: &Endpoint, command: &str) -> String {
+        self.ssh_with(None, user, at, command).await
+    }
+
+    /// The same with a password in the place of the key.
+    async fn ssh_with(&self, password: Option<&str>, user: &str, at: &Endpoint, command: &str) -> String {
+        let ask = self.folder.join("ask");
+        std::fs::write(&ask, "#!/bin/sh\nprintf '%s\\n' \"$PASSWORD\"\n").unwrap();
+        std::fs::set_permissions(&ask, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let way = match password {
+            // In batch mode, ssh asks for no password.
+            Some(_) => ["PreferredAuthentications=password", "NumberOfPasswordPrompts=1"],
+            None => ["PreferredAuthentications=publickey", "BatchMode=yes"],
+        };
         let deadline = Instant::now() + Duration::from_mins(5);
         loop {
             let output = Process::new("ssh")
-                .args([
-                    "-o",
-                    "BatchMode=yes",
-                    "-o",
-                    "StrictHostKeyChecking=no",
-                    "-o",
-                    "UserKnownHostsFile=/dev/null",
-                ])
+                .args(["-o", way[0], "-o", way[1], "-o", "StrictHostKeyChecking=no"])
+                .args(["-o", "UserKnownHostsFile=/dev/null"])
                 .args(["-o", "ConnectTimeout=3", "-o", "LogLevel=ERROR", "-i"])
                 .arg(self.folder.join("key"))
+                .env("SSH_ASKPASS", &ask)
+                .env("SSH_ASKPASS_REQUIRE", "force")
+                .env("PASSWORD", password.unwrap_or_default())
                 .args([
                     "-p",
                     &at.port.to_string(),
@@ -234,6 +245,15 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
         ),
         machine(
             "runpod",
+            "password",
+            Boot {
+                password: Some("of-the-cloud".to_owned()),
+                ssh: SshWay::Mapped,
+                ..root()
+            },
+        ),
+        machine(
+            "runpod",
             "command",
             Boot {
                 start: Start::Command(command),
@@ -256,12 +276,9 @@ async fn machines_that_are_pods_let_in_whom_their_cloud_lets_in() {
         } else {
             "sudo -n env A=b id -un"
         };
-        assert_eq!(
-            stage.ssh(&new.boot.user, &at, as_root).await,
-            "root",
-            "{}",
-            new.id
-        );
+        let password = new.boot.password.as_deref();
+        let user = stage.ssh_with(password, &new.boot.user, &at, as_root).await;
+        assert_eq!(user, "root", "{}", new.id);
         match new.id.as_str() {
             "ubuntu" => assert_eq!(stage.ssh("ubuntu", &at, "id -un").await, "ubuntu"),
             "image" | "config" => assert_eq!(

@@ -47,6 +47,7 @@ impl Settings {
     pub(super) fn port(machine: &str, boot: &Boot) -> u16 {
         match boot.ssh {
             SshWay::Direct => 22,
+            SshWay::At(port) => port,
             // Any number will do; the same machine keeps it.
             SshWay::Mapped => {
                 let sum = machine.bytes().fold(0_u32, |sum, byte| {
@@ -86,7 +87,7 @@ impl Settings {
         };
         let port = match boot.ssh {
             SshWay::Direct => String::new(),
-            SshWay::Mapped => Self::port(machine, boot).to_string(),
+            SshWay::Mapped | SshWay::At(_) => Self::port(machine, boot).to_string(),
         };
         let mut env: Vec<(String, String)> = vec![
             ("SIM_MODE".to_owned(), mode.to_owned()),
@@ -113,6 +114,9 @@ impl Settings {
         if let Some(intruder) = boot.intruder {
             env.push(("SIM_INTRUDER".to_owned(), intruder.word().to_owned()));
             env.push(("SIM_INTRUDER_PROGRAM".to_owned(), INTRUDER.to_owned()));
+        }
+        if let Some(password) = &boot.password {
+            env.push(("SIM_PASSWORD".to_owned(), password.clone()));
         }
         let metadata = self.base.as_ref().filter(|_| boot.metadata);
         if let Some(base) = metadata {
@@ -141,6 +145,9 @@ impl Settings {
         } else {
             json!({})
         };
+        // Google's images know their metadata service by its name, too.
+        let aliases =
+            metadata.map(|_| json!([{"ip": "169.254.169.254", "hostnames": ["metadata.google.internal"]}]));
         let hostname: String = boot
             .hostname
             .to_lowercase()
@@ -153,7 +160,7 @@ impl Settings {
             "metadata": {"name": self.name(machine), "namespace": self.namespace, "labels": {LABEL: self.cloud}},
             "spec": {
                 "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-                "enableServiceLinks": false,
+                "enableServiceLinks": false, "hostAliases": aliases,
                 "hostname": if hostname.is_empty() { None } else { Some(hostname) },
                 "containers": [{
                     "name": "machine", "image": self.image, "imagePullPolicy": "IfNotPresent", "command": command, "env": env,
@@ -191,6 +198,19 @@ mod tests {
         assert_eq!(port, Settings::port("abc", &boot));
         assert_ne!(port, Settings::port("abd", &boot));
         assert_eq!(Settings::port("abc", &Boot::default()), 22);
+    }
+
+    #[test]
+    fn a_port_that_the_customer_chose_leads_to_ssh_in_the_pod() {
+        let boot = Boot {
+            ssh: SshWay::At(20_007),
+            ..Boot::default()
+        };
+        assert_eq!(Settings::port("abc", &boot), 20_007);
+        let pod = settings().pod("abc", &boot).unwrap();
+        let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+        let port = env.iter().find(|entry| entry.name == "SIM_PORT").unwrap();
+        assert_eq!(port.value.as_deref(), Some("20007"));
     }
 
     #[test]
@@ -246,6 +266,22 @@ mod tests {
             "{}",
             found[1]
         );
+    }
+
+    #[test]
+    fn a_password_comes_into_the_pod_only_where_the_cloud_makes_one() {
+        let given = |password: Option<&str>| {
+            let boot = Boot {
+                password: password.map(str::to_owned),
+                ..Boot::default()
+            };
+            let pod = settings().pod("m", &boot).unwrap();
+            let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+            let found = env.into_iter().find(|entry| entry.name == "SIM_PASSWORD");
+            found.and_then(|entry| entry.value)
+        };
+        assert_eq!(given(None), None);
+        assert_eq!(given(Some("of-the-cloud")).as_deref(), Some("of-the-cloud"));
     }
 
     #[test]

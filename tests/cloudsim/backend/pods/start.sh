@@ -3,6 +3,7 @@
 # first boot would do. What to do comes in SIM_ variables:
 #   SIM_USER              the user that the keys go to
 #   SIM_KEYS              authorized_keys, a line each
+#   SIM_PASSWORD          the password with which the user may log in, if the cloud makes one
 #   SIM_INIT              what cloud-init does before sshd answers, for #cloud-config
 #   SIM_MODE              user-data | on-start | command | nothing
 #   SIM_SCRIPT            user data or start script, in base64
@@ -16,9 +17,9 @@ umask 022
 export DEBIAN_FRONTEND=noninteractive
 mode=$SIM_MODE user=$SIM_USER keys=$SIM_KEYS script=$SIM_SCRIPT port=$SIM_PORT
 init=$SIM_INIT gpus=$SIM_GPUS forward=$SIM_FORWARD imds_proxy=$SIM_IMDS_PROXY
-intruder=${SIM_INTRUDER:-} intruder_program=${SIM_INTRUDER_PROGRAM:-}
+intruder=${SIM_INTRUDER:-} intruder_program=${SIM_INTRUDER_PROGRAM:-} password=${SIM_PASSWORD:-}
 unset SIM_MODE SIM_USER SIM_KEYS SIM_SCRIPT SIM_PORT SIM_INIT SIM_GPUS SIM_FORWARD SIM_IMDS_PROXY
-unset SIM_INTRUDER SIM_INTRUDER_PROGRAM
+unset SIM_INTRUDER SIM_INTRUDER_PROGRAM SIM_PASSWORD
 
 child=
 # TERM is the power button: the simulator sends it to halt the machine.
@@ -113,6 +114,13 @@ put_keys() {
   chmod 600 "$home/.ssh/authorized_keys"
   chown -R "$user:" "$home/.ssh"
 }
+
+# Images let nobody in with a password. The first value of a setting counts, so these come first; an
+# attacker reads the same file.
+if [ -n "$password" ]; then
+  printf '%s:%s\n' "$user" "$password" | chpasswd
+  sed -i '1i PasswordAuthentication yes\nPermitRootLogin yes' /etc/ssh/sshd_config
+fi
 
 run_sshd() {
   ssh-keygen -A >/dev/null

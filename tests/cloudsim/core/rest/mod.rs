@@ -23,7 +23,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-pub use self::pages::{Page, by_cursor, by_number};
+pub use self::pages::{Page, by_cursor, by_number, by_token, numbered};
 pub use self::refusals::{Problem, Refusals};
 pub use self::route::Route;
 pub use self::visit::{Rental, bad, body, has};
@@ -129,10 +129,23 @@ pub trait RestApi: Send + Sized + 'static {
         Cow::Borrowed(request)
     }
 
+    /// Whether answers to a call have the form of the description now. They are not checked while a control
+    /// brings other forms that the cloud is known to give.
+    fn answers_as_described(&self, call: &Call) -> bool {
+        let _ = call;
+        true
+    }
+
     /// A refusal that differs by its call; `None` for what [`RestApi::REFUSALS`] says.
     fn refuse(&self, refusal: &Refusal, call: Option<&Call>) -> Option<Answer> {
         let _ = (refusal, call);
         None
+    }
+
+    /// A refusal that differs by its request as well. A cloud that accepts what fails later remembers here that it did.
+    fn refuse_by(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Option<Answer> {
+        let _ = request;
+        self.refuse(refusal, call)
     }
 
     /// Adds the headers that an answer to a counted call has. `usage` is of the first of
@@ -363,7 +376,7 @@ impl<A: RestApi> Cloud for Rest<A> {
     }
 
     fn refuse(&mut self, refusal: &Refusal, request: &Request, call: Option<&Call>) -> Answer {
-        if let Some(answer) = self.api.refuse(refusal, call) {
+        if let Some(answer) = self.api.refuse_by(refusal, request, call) {
             return answer;
         }
         let unsupported = Self::unsupported_path(request).filter(|_| *refusal == Refusal::UnknownCall);
@@ -382,7 +395,10 @@ impl<A: RestApi> Cloud for Rest<A> {
 
     fn check_answer(&self, request: &Request, answer: &Answer) -> Vec<String> {
         self.recognise(request)
-            .map_or(self.description.as_deref(), |call| self.description_of(&call))
+            .map_or(self.description.as_deref(), |call| {
+                self.description_of(&call)
+                    .filter(|_| self.api.answers_as_described(&call))
+            })
             .filter(|_| !A::UNDESCRIBED.contains(&answer.status))
             .map(|description| {
                 let request = self.api.as_described(request);

@@ -58,14 +58,20 @@ fn number(visit: &Visit<'_>, name: &str, default: usize) -> Result<usize, Refusa
 /// A page by the query parameter `cursor`, opaque text that remembers the key of an item. The next
 /// page begins behind that key, whether its item is still there or not, so that an item that goes
 /// between two pages hides no other.
-pub fn by_cursor(
+pub fn by_cursor(visit: &Visit<'_>, size: PageSize, items: Vec<(String, Value)>) -> Result<Page, Refusal> {
+    by_token(visit, "cursor", size, items)
+}
+
+/// The same by another query parameter.
+pub fn by_token(
     visit: &Visit<'_>,
+    parameter: &str,
     size: PageSize,
     mut items: Vec<(String, Value)>,
 ) -> Result<Page, Refusal> {
     let size = size.of(visit)?;
     items.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let asked = visit.request.parameter("cursor").filter(|text| !text.is_empty());
+    let asked = visit.request.parameter(parameter).filter(|text| !text.is_empty());
     let start = match asked.map(decode) {
         None => 0,
         Some(Some(Cursor::Next(key))) => items.partition_point(|(own, _)| *own <= key),
@@ -73,7 +79,7 @@ pub fn by_cursor(
             let end = items.partition_point(|(own, _)| *own < key);
             end.saturating_sub(size)
         }
-        Some(None) => return Err(Refusal::Bad("cursor: not valid".to_owned())),
+        Some(None) => return Err(Refusal::Bad(format!("{parameter}: not valid"))),
     };
     let end = (start + size).min(items.len());
     let page = items.get(start..end).unwrap_or_default();
@@ -112,7 +118,12 @@ pub fn by_number(
     size: PageSize,
     items: Vec<Value>,
 ) -> Result<Page, Refusal> {
-    let (page, size) = (number(visit, parameter, 1)?, size.of(visit)?);
+    numbered(visit, number(visit, parameter, 1)?, size, items)
+}
+
+/// The page with this number, the first one being 1, for clouds that count in another way.
+pub fn numbered(visit: &Visit<'_>, page: usize, size: PageSize, items: Vec<Value>) -> Result<Page, Refusal> {
+    let (page, size) = (page.max(1), size.of(visit)?);
     let (total, start) = (items.len(), (page - 1).saturating_mul(size));
     let neighbour = |there: bool, page: usize| if there { page.to_string() } else { String::new() };
     Ok(Page {

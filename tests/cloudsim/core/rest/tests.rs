@@ -363,6 +363,11 @@ fn each_call_of_a_description_is_simulated_or_said_not_to_be() {
     check_tables(crate::digitalocean::DigitalOcean::default());
     check_tables(crate::scaleway::Scaleway::default());
     check_tables(crate::hyperstack::Hyperstack::default());
+    check_tables(crate::tensordock::TensorDock::default());
+    check_tables(crate::jarvislabs::JarvisLabs::default());
+    check_tables(crate::novita::Novita::default());
+    check_tables(crate::massedcompute::MassedCompute::default());
+    check_tables(crate::gcp::Gcp::default());
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
                 let what = format!("its provider does not say how far it is: {why}");
                 found.waits_for = Some((reason::BOOTING, what));
             }
+            unavailable(seen, why.as_deref(), now, &mut found, plan);
             plan.actions.extend(reconnect(seen));
             plan.requeue_after(seen.poll_interval.max(Duration::from_secs(1)));
         }
@@ -69,6 +70,32 @@ pub(super) fn find(seen: &Observed, now: Timestamp, plan: &mut Plan) -> Found {
         });
     }
     found
+}
+
+/// A cloud that can be asked nothing now, as while it is under maintenance: the Pool of a machine that is not known to be
+/// there may move on. A machine that was never ordered is certainly not there; the record of one whose order met an outage
+/// stays until the cloud can be asked. Nodes of the cluster are asked about by namespaces, one of which says nothing of the
+/// others.
+fn unavailable(seen: &Observed, why: Option<&str>, now: Timestamp, found: &mut Found, plan: &mut Plan) {
+    if let Some(Err(error)) = seen.order.as_ref().filter(|order| is_outage(order)) {
+        refused(seen, now, error, found, plan);
+        return;
+    }
+    let is_new = seen.machine.may_be_ordered() && found.id.is_none() && seen.unseen_until.is_none();
+    let of_a_cloud = seen.terms.as_ref().is_some_and(|terms| !terms.provider.own_nodes);
+    // A cloud that asks for fewer calls answers.
+    let Some(why) = why.filter(|_| is_new && of_a_cloud && seen.queued.is_none()) else {
+        return;
+    };
+    let outage = Unavailable::Outage {
+        provider: seen.machine.spec.provider.clone(),
+    };
+    plan.shortage = Some((outage, why.to_owned()));
+    found.waits_for = Some((reason::PROVIDER_UNAVAILABLE, format!("{why}; it is tried again.")));
+}
+
+fn is_outage(order: &Result<String, ProviderError>) -> bool {
+    matches!(order, Err(error) if error.kind == ErrorKind::Outage)
 }
 
 /// An order that was just accepted.
@@ -200,7 +227,12 @@ fn too_early(seen: &Observed, now: Timestamp) -> Option<Hold> {
     let mut conditions = seen.machine.status.conditions.iter();
     let ready = conditions.find(|c| c.type_ == skyward_api::condition::READY);
     let said = ready.and_then(|ready| {
-        let mut reasons = [reason::ORDER_REFUSED, reason::ORDERED].into_iter();
+        let mut reasons = [
+            reason::ORDER_REFUSED,
+            reason::PROVIDER_UNAVAILABLE,
+            reason::ORDERED,
+        ]
+        .into_iter();
         Some((
             reasons.find(|known| ready.reason == *known)?,
             ready.message.clone(),
@@ -227,12 +259,19 @@ fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut F
     let shortage = Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
     let again = match error.kind.class() {
         ErrorClass::Retryable | ErrorClass::Signal => {
-            found.waits_for = Some((reason::ORDERED, format!("{error}; it is tried again.")));
-            match error.kind {
-                ErrorKind::RateLimited(Some(wait)) => wait,
+            let mut why = reason::ORDERED;
+            if error.kind == ErrorKind::Outage {
+                // No look since that answer shows the machine: the Pool gives it up where another
+                // Offer fits. Its record stays until no list lags any more, and ends what shows up late.
+                plan.shortage = shortage;
+                why = reason::PROVIDER_UNAVAILABLE;
+            }
+            found.waits_for = Some((why, format!("{error}; it is tried again.")));
+            match &error.kind {
+                ErrorKind::RateLimited(Some(wait)) => *wait,
                 // With the token it is the same order whatever lists show.
-                ErrorKind::Indeterminate if seen.knows_token => TOKEN_AGAIN,
-                ErrorKind::Indeterminate => seen.settle_time.max(ORDER_AGAIN),
+                kind if kind.leaves_doubt() && seen.knows_token => TOKEN_AGAIN,
+                kind if kind.leaves_doubt() => seen.settle_time.max(ORDER_AGAIN),
                 _ => ORDER_AGAIN,
             }
         }
@@ -374,7 +413,12 @@ pub(super) fn reconnect(seen: &Observed) -> Option<Action> {
     };
     let user = status.ssh_user.clone();
     Some(Action::Connect {
-        endpoint: Endpoint { dial, user },
+        // Its machine was Ready, and knows the Pool's key.
+        endpoint: Endpoint {
+            dial,
+            user,
+            password: None,
+        },
         trust: Trust::Key(status.host_key.clone()),
         environment: None,
     })

@@ -95,6 +95,7 @@ fn a_failed_machine_that_was_never_heard_of_is_asked_about_when_it_goes() {
 #[case::refused(error(ErrorKind::NoCapacity), None)]
 #[case::later(error(ErrorKind::Transient), None)]
 #[case::lost(error(ErrorKind::Indeterminate), Some(NOW))]
+#[case::unavailable(error(ErrorKind::Outage), Some(NOW))]
 #[case::accepted(Ok("id".to_owned()), Some(NOW))]
 fn only_a_plain_refusal_leaves_no_doubt(
     #[case] answer: Result<String, ProviderError>,

@@ -27,7 +27,7 @@ use skyward_core::{
 };
 
 use super::{
-    facts::{AccountState, LookupOutcome, MachineFacts, Observed, Terms, Waits},
+    facts::{AccountState, LookupOutcome, MachineFacts, Observed, Queued, Terms, Waits},
     plan::{
         draft::{Action, Plan, Trust},
         plan,
@@ -37,6 +37,7 @@ use crate::{
     accounts::{facts::NamespaceFacts, unavailable::Unavailable},
     base::requeue::Next,
     pool::resolved::{ResolvedPool, Timeouts},
+    records::is_refused,
 };
 
 const NOW: i64 = 100_000;
@@ -49,6 +50,7 @@ pub(crate) fn endpoint() -> Endpoint {
     Endpoint {
         dial: Dial::Address("10.0.0.7:2222".parse().unwrap()),
         user: "root".into(),
+        password: None,
     }
 }
 
@@ -566,6 +568,72 @@ fn an_order_refused_as_it_is_waits_and_is_remembered_so_that_its_pool_may_move_o
         (why(&plan).0, why(&plan).1.as_str()),
         (Some(MachinePhase::Ordered), reason::ORDER_REFUSED)
     );
+}
+
+/// The cloud is asked again meanwhile only when no second machine can come of it.
+#[rstest]
+#[case::with_a_token(true, 5)]
+#[case::by_a_look(false, 60)]
+fn an_order_that_a_cloud_under_maintenance_leaves_in_doubt_lets_its_pool_move_on(
+    #[case] knows_token: bool,
+    #[case] again: i64,
+) {
+    let mut seen = world();
+    seen.knows_token = knows_token;
+    seen.settle_time = Duration::from_secs(60);
+    seen.order = Some(Err(ProviderError::new(ErrorKind::Outage, "order", "HTTP 503")));
+    let told = plan(&seen, at(NOW));
+    let outage = Unavailable::Outage {
+        provider: "local".into(),
+    };
+    assert_eq!(told.shortage.clone().map(|(what, _)| what), Some(outage));
+    assert_eq!(
+        (why(&told).0, why(&told).1.as_str()),
+        (Some(MachinePhase::Ordered), reason::PROVIDER_UNAVAILABLE)
+    );
+    assert_eq!(told.order_not_before, Some(at(NOW + again)));
+    assert!(is_refused(status(&told)), "its Pool may give it up");
+    // What the answer was stays while it is too early to ask again.
+    seen.machine.status = status(&told).clone();
+    seen.order_not_before = told.order_not_before;
+    seen.order = None;
+    let waits = plan(&seen, at(NOW + 1));
+    assert!(waits.actions.is_empty(), "{:?}", waits.actions);
+    assert!(waits.status.is_none_or(|status| is_refused(&status)));
+}
+
+/// What may have been ordered is waited for; another kind of silence says nothing of the cloud.
+#[rstest]
+#[case::never_ordered(|_: &mut Observed| {}, true)]
+#[case::its_order_met_an_outage(
+    |seen: &mut Observed| {
+        seen.unseen_until = Some(at(NOW + 60));
+        seen.order = Some(Err(ProviderError::new(ErrorKind::Outage, "order", "HTTP 503")));
+    },
+    true
+)]
+#[case::perhaps_ordered(|seen: &mut Observed| seen.unseen_until = Some(at(NOW + 60)), false)]
+#[case::ordered(|seen: &mut Observed| seen.machine.status.id = "i-1".into(), false)]
+#[case::waits_for_its_turn(
+    |seen: &mut Observed| seen.queued = Some(Queued { since: at(NOW), until: at(NOW + 9) }),
+    false
+)]
+#[case::on_nodes_of_the_cluster(
+    |seen: &mut Observed| seen.terms.as_mut().unwrap().provider.own_nodes = true,
+    false
+)]
+fn a_cloud_that_answers_nothing_lets_the_pool_of_a_machine_that_is_not_there_move_on(
+    #[case] happens: fn(&mut Observed),
+    #[case] expected: bool,
+) {
+    let mut seen = world();
+    seen.provider = LookupOutcome::Unknown(Some("HTTP 503".into()));
+    happens(&mut seen);
+    let waits = plan(&seen, at(NOW));
+    assert!(waits.actions.is_empty(), "{:?}", waits.actions);
+    assert!(matches!(waits.next, Next::After(_)));
+    assert_eq!(waits.shortage.is_some(), expected, "{:?}", waits.shortage);
+    assert_eq!(waits.status.is_some_and(|status| is_refused(&status)), expected);
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct ResolvedCandidate {
     pub architecture: Option<Architecture>,
     /// Whether its machines stand on nodes of the cluster, whose architecture they have.
     pub own_nodes: bool,
+    /// Whether Offers of its Provider without a price are ordered for `max_hourly_cost`.
+    pub unpriced: bool,
     /// Only this region, or zones of it.
     pub region: Option<String>,
     /// On which markets.
@@ -125,6 +127,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
         disk: bytes(pool.disk.as_ref()),
         architecture: pool.architecture,
         own_nodes: false,
+        unpriced: false,
         region: pool.region.clone(),
         allocation: pool.allocation.unwrap_or_default(),
         max_hourly_cost: pool.max_hourly_cost.as_ref().and_then(Amount::usd),
@@ -152,6 +155,7 @@ fn merged(pool: &PoolSpec) -> Vec<ResolvedCandidate> {
                 disk: bytes(own.disk.as_ref()).or(whole.disk),
                 architecture: own.architecture.or(whole.architecture),
                 own_nodes: false,
+                unpriced: false,
                 region: own.region.clone().or_else(|| whole.region.clone()),
                 allocation: own.allocation.unwrap_or(whole.allocation),
                 max_hourly_cost: (own.max_hourly_cost.as_ref())

@@ -164,6 +164,9 @@ fn words(
             "have prices by an exchange rate of {}, more than {RATE_DAYS} days ago; set maxHourlyCost, or ask a platform engineer for a current exchangeRate in the Provider",
             some(offers.iter().filter_map(|offer| offer.spec().exchange_rate_as_of.clone()))
         ),
+        Constraint::Unpriced => {
+            "have no price that the operator knows, so they are ordered on demand alone, and count as if they cost maxHourlyCost; set maxHourlyCost with an allocation other than Spot, or ask a platform engineer to write their prices into the Provider".to_owned()
+        }
         Constraint::Market if offers.iter().all(|offer| offer.lowest().is_none()) => {
             "have no price in USD now; wait, or, where the cloud bills in another currency, ask a platform engineer to set exchangeRate in the Provider".to_owned()
         }

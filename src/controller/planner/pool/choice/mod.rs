@@ -7,6 +7,9 @@
 //!
 //! With `SpotIfAvailable` an Offer is taken on the spot market where it has a spot price, with
 //! `Cheapest` on the market that costs less.
+//!
+//! Where a cloud's API tells no prices, an Offer without one is ordered on demand as if it cost the candidate's
+//! `maxHourlyCost`, and never without one: so it comes after everything that is known to cost less.
 
 pub mod candidate;
 pub mod explain;
@@ -114,6 +117,8 @@ pub enum Constraint {
     Place,
     /// Its price is by an old exchange rate, and nobody said what a machine may cost.
     Rate,
+    /// Its price is not known, and nobody said what a machine on demand may cost.
+    Unpriced,
     /// Not sold on the market that is asked for.
     Market,
     /// Too expensive.
@@ -143,12 +148,18 @@ pub fn choose<'a>(
             continue;
         };
         let wanted = Some(candidate.accelerator_name.as_str()).filter(|name| !name.is_empty());
-        for offer in index.with_accelerator(wanted) {
-            // Sorted by the lowest price; Offers that are sold nowhere come last.
-            let Some(lowest) = offer.lowest() else { break };
-            if candidate.max_hourly_cost.is_some_and(|most| lowest > most) {
-                break;
-            }
+        let most = candidate.max_hourly_cost;
+        let assumed = most.filter(|_| candidate.unpriced);
+        // Sorted by the lowest price; Offers without a price come last.
+        let priced = index.with_accelerator(wanted).map_while(|offer| {
+            let lowest = offer.lowest()?;
+            most.is_none_or(|most| lowest <= most).then_some((offer, lowest))
+        });
+        let unpriced = assumed.into_iter().flat_map(|assumed| {
+            let offers = index.without_price(wanted);
+            offers.map(move |offer| (offer, assumed))
+        });
+        for (offer, lowest) in priced.chain(unpriced) {
             if let Some((found, _)) = &best {
                 // No later Offer can be better.
                 if *found < best_at(request.selection, candidate, lowest) {
@@ -313,10 +324,14 @@ fn terms(
     if candidate.max_hourly_cost.is_none() && offer.facts.rate_as_of.is_some_and(is_old) {
         return Err(Constraint::Rate);
     }
+    let is_unpriced = candidate.unpriced && offer.lowest().is_none();
+    let assumed = candidate.max_hourly_cost.filter(|_| is_unpriced);
     let (mut sold, mut affordable, mut barred) = (false, false, false);
     let terms = markets(request, candidate, offer).map(|market| {
         let market = market?;
-        let price = offer.price(market)?;
+        let price = offer
+            .price(market)
+            .or(assumed.filter(|_| market == Market::OnDemand))?;
         sold = true;
         if candidate.max_hourly_cost.is_some_and(|most| price > most) {
             return None;
@@ -333,6 +348,7 @@ fn terms(
         [None, Some(only)] => Ok((only, None)),
         [None, None] => Err(match (sold, affordable) {
             _ if barred => Constraint::Dear,
+            (false, _) if is_unpriced => Constraint::Unpriced,
             (false, _) => Constraint::Market,
             (true, false) => Constraint::Price,
             (true, true) => Constraint::Limit,

@@ -10,6 +10,8 @@ use skyward_api::{
     shared::{Accelerator, Count},
 };
 
+mod brute_force;
+
 use super::{explain::explain, *};
 use crate::accounts::{
     offers::tests::offer,
@@ -27,6 +29,8 @@ struct Exchange {
     connected: bool,
     pinned: Option<Place>,
     market: Option<Market>,
+    /// Providers that sell what has no price.
+    unpriced: Vec<String>,
 }
 
 impl Exchange {
@@ -54,7 +58,17 @@ impl Exchange {
             connected: false,
             pinned: None,
             market: None,
+            unpriced: Vec::new(),
         }
+    }
+
+    /// The Pool's candidates at these Providers.
+    fn candidates(&self) -> Vec<ResolvedCandidate> {
+        let mut candidates = candidates(&self.pool);
+        for candidate in &mut candidates {
+            candidate.unpriced = self.unpriced.contains(&candidate.provider);
+        }
+        candidates
     }
 
     fn request(&self) -> Request<'_> {
@@ -73,7 +87,7 @@ impl Exchange {
 
     /// Name, market and price of the choice.
     fn chosen(&self) -> Option<(String, Market, String)> {
-        let candidates = candidates(&self.pool);
+        let candidates = self.candidates();
         choose(&candidates, &self.offers, &self.request()).map(|choice| {
             (
                 choice.offer.name().to_owned(),
@@ -88,7 +102,7 @@ impl Exchange {
     }
 
     fn why(&self) -> String {
-        explain(&candidates(&self.pool), &self.offers, &self.request())
+        explain(&self.candidates(), &self.offers, &self.request())
     }
 
     fn refuse(&mut self, offer: &str, spot: bool) {
@@ -98,6 +112,45 @@ impl Exchange {
         };
         self.unavailable
             .remember(what, "sold out".into(), NOW, REMEMBERED);
+    }
+}
+
+#[rstest]
+#[case::without_a_ceiling(json!({}), true, None)]
+#[case::with_one(json!({ "maxHourlyCost": "5" }), true, Some(("o", "5")))]
+#[case::of_a_cloud_that_tells_its_prices(json!({ "maxHourlyCost": "5" }), false, None)]
+#[case::on_the_spot_market(json!({ "maxHourlyCost": "5", "allocation": "Spot" }), true, None)]
+fn what_has_no_price_is_ordered_for_what_its_pool_would_pay(
+    #[case] mut pool: Value,
+    #[case] unpriced: bool,
+    #[case] expected: Option<(&str, &str)>,
+) {
+    pool["provider"] = "a".into();
+    let mut exchange = Exchange::new(pool, vec![("a", "o", priced(None, None))]);
+    if unpriced {
+        exchange.unpriced.push("a".to_owned());
+    }
+    let expected = expected.map(|(name, price)| (name.to_owned(), Market::OnDemand, price.to_owned()));
+    assert_eq!(exchange.chosen(), expected);
+    let why = exchange.why();
+    assert_eq!(
+        why.contains("set maxHourlyCost"),
+        unpriced && expected.is_none(),
+        "{why}"
+    );
+}
+
+/// A dearer one is in between, at which the look at what has a price ends.
+#[test]
+fn what_has_a_price_below_the_ceiling_comes_before_what_has_none() {
+    let offers = |cheap: &str| {
+        let cheap = priced(Some(cheap), None);
+        vec![("a", "none", priced(None, None)), ("a", "some", cheap)]
+    };
+    for (cost, expected) in [("4.9", "some"), ("5.1", "none")] {
+        let mut exchange = Exchange::new(json!({ "provider": "a", "maxHourlyCost": "5" }), offers(cost));
+        exchange.unpriced.push("a".to_owned());
+        assert_eq!(exchange.name().as_deref(), Some(expected), "{cost}");
     }
 }
 

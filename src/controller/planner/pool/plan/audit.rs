@@ -50,10 +50,12 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
             ));
         }
     }
+    let nodes = &seen.pool.spec.nodes;
+    let recorded = plan.status.desired_machines.unwrap_or(nodes.desired);
     let wanted = if seen.pool.spec.suspend == Some(true) {
         0
     } else {
-        seen.pool.spec.nodes.desired
+        recorded.min(nodes.most())
     } as usize;
     if !created.is_empty() {
         let many = holding.len() + seen.unread.len() + created.len();
@@ -95,13 +97,15 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
     }
     for machine in &seen.machines {
         match deleted.get(machine.name.as_str()) {
-            Some(Why::NotWanted | Why::Outdated) if machine.ready_at.is_some() && machine.runs.is_none() => {
+            Some(Why::NotWanted | Why::Asleep | Why::Idle | Why::Outdated)
+                if machine.ready_at.is_some() && machine.runs.is_none() =>
+            {
                 violations.push(format!(
                     "{} is given up although it is not known whether it is busy",
                     machine.name
                 ));
             }
-            Some(Why::Outdated | Why::Duplicate) if !machine.is_idle() => {
+            Some(Why::Outdated | Why::Duplicate | Why::Idle) if !machine.is_idle() => {
                 violations.push(format!("{} is given up although it is busy", machine.name));
             }
             Some(_) if machine.deleting => violations.push(format!("{} is given up twice", machine.name)),

@@ -6,7 +6,8 @@
 //! spec or an object that it names (Secret, ConfigMap, Provider) changes, when the Pool is off or
 //! suspended, when a machine becomes ready afterwards, and after an hour where a server was not
 //! reached, which may pass by itself. From then on only machines of later attempts count: earlier
-//! ones were prepared from the old spec.
+//! ones were prepared from the old spec. A Pool that has the machines of `nodes.desired` is not stopped: it
+//! stops growing for a while ([`growth`]).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,6 +21,7 @@ use skyward_api::{
 use super::{
     draft::{Block, Draft},
     failures::FORGIVEN_AFTER,
+    growth,
 };
 use crate::{
     base::{
@@ -119,7 +121,14 @@ pub(crate) fn note(draft: &mut Draft<'_>) {
         record.tried_with = seen.tried_with.clone().unwrap_or_default();
     }
     if let Some(way) = record.failures.iter().rev().find(|way| is_enough(way)) {
-        stop(draft, way);
+        if draft.has_floor() {
+            // A machine of `nodes.desired` that is lost later has tries of its own.
+            growth::give_up(draft);
+            record.after_attempt = draft.status.last_attempt;
+            record.failures.clear();
+        } else {
+            stop(draft, way);
+        }
     }
     draft.status.bootstrap = Some(record);
 }

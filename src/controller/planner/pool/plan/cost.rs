@@ -142,6 +142,27 @@ pub(crate) fn budget(draft: &mut Draft<'_>) {
     draft.block(Block::stalled(reason::BUDGET_SPENT, message));
 }
 
+/// What is left of the budget of this period; `None` without a budget.
+pub(crate) fn left(draft: &Draft<'_>) -> Option<Usd> {
+    let budget = draft.seen.pool.spec.budget.as_ref()?;
+    let most = budget.max_total_cost.usd()?;
+    let spent = match Period::of(budget, draft.seen.pool.created_at, draft.now) {
+        Some(period) if period.passed > 0 => {
+            let bills = draft.seen.bills();
+            let since: Usd = bills.map(|bill| spent_since(bill, period.start, draft.now)).sum();
+            let cost = draft.status.cost.as_ref();
+            let recorded =
+                cost.filter(|cost| cost.period_start.as_ref().map(|time| time.0) == Some(period.start));
+            // Machines that are gone and whose records are gone too are known to the record alone.
+            recorded.map_or(since, |cost| {
+                draft.spent - Usd::or_zero(&cost.spent_before_period)
+            })
+        }
+        Some(_) | None => draft.spent,
+    };
+    Some((most - spent).max(Usd::ZERO))
+}
+
 /// Time until the rest of the budget is spent, at most [`LOOK`].
 fn time_left(left: Usd, hourly: Usd) -> Duration {
     // A time beyond the range of a duration becomes [`LOOK`].

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use skyward_api::{machine::MachineSpec, pool::PoolStatus};
+use skyward_api::{
+    machine::MachineSpec,
+    pool::{PoolStatus, ScalingReason},
+};
 use skyward_core::{MachineRef, PoolScope, Usd};
 
 use crate::{
@@ -81,6 +84,10 @@ pub enum Why {
     Lost,
     /// Fewer are wanted.
     NotWanted,
+    /// It was unneeded for `autoscale.scaleDownAfter`.
+    Idle,
+    /// The Pool sleeps.
+    Asleep,
     /// The Pool asks for another kind of machine now.
     Outdated,
     /// Another machine has its slot.
@@ -91,12 +98,14 @@ pub enum Why {
     Moved,
     /// Its terms hold no longer, so it was not ordered.
     Withdrawn,
-    /// Its order was refused as it is, and something else fits.
+    /// Its order was refused as it is or by a cloud that takes none now, and something else fits.
     Refused,
     /// The cloud takes it back.
     Reclaimed,
     /// The Pool has spent its budget.
     BudgetSpent,
+    /// The Pool has reached its `maxLifetime`.
+    LifetimeExceeded,
     /// The Pool is being deleted.
     PoolDeleted,
 }
@@ -108,6 +117,8 @@ impl Why {
             Self::Failed => "it failed",
             Self::Lost => "it was lost",
             Self::NotWanted => "fewer machines are wanted",
+            Self::Idle => "no work has needed it for a while",
+            Self::Asleep => "the Pool has nothing to do and sleeps",
             Self::Outdated => "the Pool asks for another kind of machine now",
             Self::Duplicate => "another machine has its slot",
             Self::Suspended => "the Pool is suspended",
@@ -116,6 +127,7 @@ impl Why {
             Self::Refused => "its order was refused, and another offer fits",
             Self::Reclaimed => "the cloud takes it back",
             Self::BudgetSpent => "the Pool has spent its budget",
+            Self::LifetimeExceeded => "the Pool has reached its maxLifetime",
             Self::PoolDeleted => "the Pool is being deleted",
         }
     }
@@ -152,6 +164,18 @@ impl Block {
     }
 }
 
+/// How far a Pool may grow beyond `nodes.desired` now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// As far as it wants.
+    #[default]
+    Free,
+    /// By one machine, which shows whether growth works again.
+    Trial,
+    /// Not at all for some time, for this reason.
+    Waits(Block),
+}
+
 /// A plan in the making, which the steps of `plan` write one after the other.
 pub(crate) struct Draft<'a> {
     pub(crate) seen: &'a Observed,
@@ -176,6 +200,16 @@ pub(crate) struct Draft<'a> {
     pub(crate) spent: Usd,
     /// Whether its budget is spent.
     pub(crate) over_budget: bool,
+    /// Whether it has reached its `maxLifetime`.
+    pub(crate) expired: bool,
+    /// Whether it sleeps.
+    pub(crate) asleep: bool,
+    /// Machines that it works towards while nothing keeps it from having any.
+    pub(crate) target: u32,
+    /// Why that is another number than before.
+    pub(crate) scaled: Option<(ScalingReason, String)>,
+    /// How far it may grow beyond `nodes.desired`.
+    pub(crate) growth: Growth,
 }
 
 impl<'a> Draft<'a> {
@@ -196,16 +230,40 @@ impl<'a> Draft<'a> {
             elsewhere: false,
             spent: Usd::ZERO,
             over_budget: false,
+            expired: false,
+            asleep: false,
+            target: seen.pool.spec.nodes.desired,
+            scaled: None,
+            growth: Growth::Free,
         }
     }
 
     /// Machines wanted now.
     pub(crate) fn wanted(&self) -> u32 {
-        if self.is_suspended() || self.over_budget {
+        if self.is_suspended() || self.is_ended() || self.asleep {
             0
         } else {
-            self.seen.pool.spec.nodes.desired
+            self.target
         }
+    }
+
+    /// Least machines with which the Pool works: machines beyond `nodes.desired` are a gain, and no condition.
+    pub(crate) fn least(&self) -> u32 {
+        let floor = self.wanted().min(self.seen.pool.spec.nodes.desired);
+        self.seen.pool.resolved.least(floor)
+    }
+
+    /// Whether the Pool grows and has as many machines that took runs as `nodes.desired` asks for: what fails then is
+    /// its growth.
+    pub(crate) fn has_floor(&self) -> bool {
+        let nodes = &self.seen.pool.spec.nodes;
+        let proven = self.live().filter(|machine| machine.ready_at.is_some());
+        nodes.grows() && proven.count() >= nodes.desired as usize
+    }
+
+    /// Whether a limit of the Pool itself ended it: its budget is spent, or its lifetime over.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.over_budget || self.expired
     }
 
     pub(crate) fn is_suspended(&self) -> bool {

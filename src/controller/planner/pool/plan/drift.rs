@@ -33,7 +33,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     }
     let ready = u32::try_from(draft.live().filter(|machine| machine.ready).count()).unwrap_or(u32::MAX);
     let wanted = draft.wanted();
-    let least = draft.seen.pool.resolved.least(wanted);
+    let least = draft.least();
     let all_there = ready >= wanted && fresh.is_empty();
     let mut may = ready.saturating_sub(least).max(u32::from(all_there));
     let mut waiting = 0;

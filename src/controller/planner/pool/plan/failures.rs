@@ -1,5 +1,5 @@
 //! Failed machines: given up, counted, and waited for. The only place that decides to
-//! stop trying.
+//! stop trying; what fails beyond `nodes.desired` stops growth alone ([`growth`]).
 //!
 //! A refusal is no failed try while another Offer fits: that one is ordered at once. A machine
 //! without capacity has failed; a machine whose order is refused as it is waits for somebody to
@@ -11,7 +11,7 @@
 //! crashes: failures not younger than the last counted one are ignored. Bootstraps that fail in the
 //! same way twice stop the Pool before that ([`bootstraps`]).
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
@@ -22,7 +22,7 @@ use skyward_api::{
 use super::{
     bootstraps,
     draft::{Block, Draft, Why},
-    scale,
+    growth, scale,
 };
 use crate::{
     base::time::{after, elapsed},
@@ -35,24 +35,32 @@ const MAX_FACTOR: u32 = 32;
 pub(super) const FORGIVEN_AFTER: Duration = Duration::from_hours(1);
 /// A machine that stays ready this long ends a row of failed tries. A machine that breaks a limit
 /// of the protocol does so sooner, and must not begin the row anew each time.
-const STEADY: Duration = Duration::from_mins(1);
+pub(super) const STEADY: Duration = Duration::from_mins(1);
 /// Time between two looks while orders are refused as they are: no event tells the answer to
 /// another try, or that a shortage is over.
 const REFUSED_LOOK: Duration = Duration::from_secs(5);
 /// Stands in front of the last failure in messages of conditions.
 pub(super) const MARKER: &str = "Last failure: ";
+/// Longest text about failures in a message, in bytes.
+const LONGEST: usize = 1400;
+/// Least room for what one provider said, in bytes.
+const SHORTEST: usize = 60;
 
 pub(crate) fn plan(draft: &mut Draft<'_>) {
     let is_stopped = bootstraps::forget(draft);
     count(draft, is_stopped);
     bootstraps::note(draft);
+    growth::judge(draft);
     if draft.block.is_none() {
         move_on(draft);
     }
 }
 
-/// Machines whose order was refused as it is are given up where another Offer fits. Where none does
-/// they stay: their orders are tried again, and their conditions say what a person must mend.
+/// Machines whose order was refused as it is, or by a cloud that takes none now, are given up where another Offer fits.
+/// Where none does they stay: their orders are tried again, and their conditions say what a person must mend. A cloud that
+/// takes no orders may have taken this one all the same: the record of a machine that is given up then stays until every
+/// list would show it, and ends it. So for that long there may be one machine too many, which is better than a Pool that
+/// waits for a cloud under maintenance.
 fn move_on(draft: &mut Draft<'_>) {
     let (seen, now) = (draft.seen, draft.now);
     // This process does not know refusals of an earlier one: the machine's next try tells.
@@ -142,10 +150,18 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         draft.status.failed_attempts = 0;
     }
 
-    let news: Vec<_> = failed
+    growth::forget(draft);
+    // What was counted once is not counted again, although the Pool has lost a machine of `nodes.desired` since.
+    let counted = last.max(growth::last_failure(draft));
+    let mut news: Vec<_> = failed
         .iter()
-        .filter(|(machine, failure)| counts(machine, failure) && last.is_none_or(|last| failure.at > last))
+        .filter(|(machine, failure)| {
+            counts(machine, failure) && counted.is_none_or(|counted| failure.at > counted)
+        })
         .collect();
+    if draft.has_floor() && !news.is_empty() {
+        growth::count(draft, news.drain(..).map(|(_, failure)| *failure));
+    }
     let elsewhere = draft.elsewhere;
     if let Some(newest) = news.iter().map(|(_, failure)| failure.at).max() {
         let tries = news
@@ -160,11 +176,17 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     }
     if draft.status.failed_attempts == 0 {
         draft.because("no failed tries");
+        let was_met = failed.iter().any(|(_, failure)| is_shortage(failure))
+            || remembered(&draft.status.conditions).is_some();
         let mut said = refused_as_they_are(draft);
+        if was_met {
+            // Another Offer was ordered, and the user sees what each of the others lacks.
+            said = of_each_provider(said, refusals(draft));
+        }
         // The refusal stays while the creation is tried again.
         let refusal = draft.seen.refusal.as_ref();
         said.extend(refusal.map(|refusal| cut(&refusal.why, 1000)));
-        draft.last_failure = (!said.is_empty()).then(|| cut(&said.join("; "), 1400));
+        draft.last_failure = (!said.is_empty()).then(|| together(&said));
         return;
     }
 
@@ -186,7 +208,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     let each = refusals(draft);
     let all_refused = refused || was_refused(&draft.status.conditions);
     let what = if all_refused && each.len() > 1 {
-        let what = cut(&each.join("; "), 1400);
+        let what = together(&each);
         draft.last_failure = Some(what.clone());
         what
     } else {
@@ -215,8 +237,7 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
         });
         return;
     }
-    let delay = seen.pool.resolved.provision_retry_delay * 2_u32.saturating_pow(attempts - 1).min(MAX_FACTOR);
-    let again = after(at, delay);
+    let again = after(at, delay(draft, attempts));
     if moves_on {
         draft.because("the last offer is not available now; another one is ordered at once");
     } else if draft.now < again {
@@ -232,9 +253,15 @@ fn count(draft: &mut Draft<'_>, is_stopped: bool) {
     }
 }
 
+/// How long the Pool waits after so many failed tries, at least one.
+pub(super) fn delay(draft: &Draft<'_>, failed: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(failed.saturating_sub(1)).min(MAX_FACTOR);
+    draft.seen.pool.resolved.provision_retry_delay * factor
+}
+
 /// Whether a failure is a failed try to get a machine. A machine that was recorded before its
 /// Provider demanded a proof of its host key has no fault of its own.
-fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
+pub(super) fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
     if failure.reason == reason::HOST_KEY_NOT_VERIFIED && !machine.proves_host_key {
         return false;
     }
@@ -243,13 +270,29 @@ fn counts(machine: &MachineFacts, failure: &Failure) -> bool {
 }
 
 /// Whether the account could not get the machine, which another account perhaps can.
-fn is_shortage(failure: &Failure) -> bool {
+pub(super) fn is_shortage(failure: &Failure) -> bool {
     reason::SHORTAGES.contains(&failure.reason.as_str())
 }
 
 /// Whether nothing was ordered, because the terms of the machine hold no longer.
 fn is_withdrawn(failure: &Failure) -> bool {
     failure.reason == reason::ORDER_WITHDRAWN
+}
+
+/// These refusals, and of the further ones those of other providers.
+fn of_each_provider(mut said: Vec<String>, more: Vec<String>) -> Vec<String> {
+    let provider = |text: &String| text.split("\": ").next().map(str::to_owned);
+    let known: BTreeSet<_> = said.iter().map(provider).collect();
+    said.extend(more.into_iter().filter(|text| !known.contains(&provider(text))));
+    said.sort();
+    said
+}
+
+/// Texts as one that fits a message: each has an equal share, so that the last of many is told, too.
+fn together(said: &[String]) -> String {
+    let share = (LONGEST / said.len().max(1)).max(SHORTEST);
+    let said: Vec<String> = said.iter().map(|text| cut(text, share - "; ".len())).collect();
+    cut(&said.join("; "), LONGEST)
 }
 
 /// The last refusal of each provider, as far as this process remembers.
@@ -295,7 +338,9 @@ fn was_refused(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Con
 }
 
 /// The text of an earlier plan about the last failure, whose machine is gone by now.
-fn remembered(conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]) -> Option<String> {
+pub(super) fn remembered(
+    conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
+) -> Option<String> {
     [condition::STALLED, condition::RECONCILING, condition::READY]
         .iter()
         .filter_map(|type_| condition::find(conditions, type_))

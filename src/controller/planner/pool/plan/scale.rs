@@ -17,6 +17,7 @@ use skyward_core::Usd;
 use super::{
     admission,
     draft::{Action, Block, Draft, Why},
+    growth,
 };
 use crate::{
     accounts::{
@@ -77,21 +78,23 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         draft.because("suspended: every machine is returned");
         return;
     }
-    if draft.over_budget {
-        draft.because("the budget is spent: every machine is returned");
+    if draft.is_ended() {
+        draft.because("the budget is spent or the lifetime over: every machine is returned");
         return;
     }
     let wanted = draft.wanted();
     let live = count(draft.live());
-    if live > wanted {
-        shrink(draft, live - wanted);
+    let most = most_kept(draft);
+    if live > most {
+        shrink(draft, live - most);
         return;
     }
     let mut occupied: BTreeSet<u32> = draft.holding().map(|machine| machine.slot).collect();
     // The machine of an unreadable record may run: nothing is ordered beside it.
     occupied.extend(draft.seen.unread.iter().filter_map(|unread| unread.slot));
     let unread = u32::try_from(draft.seen.unread.len()).unwrap_or(u32::MAX);
-    let missing = wanted.saturating_sub(count(draft.holding()).saturating_add(unread));
+    let there = count(draft.holding()).saturating_add(unread);
+    let missing = wanted.min(growth::most(draft)).saturating_sub(there);
     if missing == 0 {
         draft.because(format!(
             "{live} of {wanted} machines exist or are on their way, {unread} cannot be read"
@@ -100,6 +103,22 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         grow(draft, missing, &occupied);
     }
     tell_unread(draft);
+    if wanted > there.saturating_add(missing) {
+        growth::tell(draft);
+    }
+}
+
+/// How many machines may stay. Of a Pool that grows, machines below `nodes.max` go by [`super::autoscale`] alone, which
+/// takes no busy one: a leader that died between the record of its decision and the deletions must not let another
+/// leader take machines that have got work since.
+fn most_kept(draft: &Draft<'_>) -> u32 {
+    let nodes = &draft.seen.pool.spec.nodes;
+    let wanted = draft.wanted();
+    if draft.asleep || !nodes.grows() {
+        wanted
+    } else {
+        wanted.max(nodes.most())
+    }
 }
 
 /// Says which records cannot be read.
@@ -139,6 +158,7 @@ fn shrink(draft: &mut Draft<'_>, mut surplus: u32) {
         };
         (rank, Some(machine.slot) == head, std::cmp::Reverse(machine.slot))
     });
+    let why = if draft.asleep { Why::Asleep } else { Why::NotWanted };
     let mut unknown = 0;
     for machine in candidates {
         if surplus == 0 {
@@ -146,7 +166,7 @@ fn shrink(draft: &mut Draft<'_>, mut surplus: u32) {
         }
         if machine.ready_at.is_some() && machine.runs.is_none() {
             unknown += 1;
-        } else if draft.give_up(machine, Why::NotWanted, true) {
+        } else if draft.give_up(machine, why, true) {
             surplus -= 1;
         }
     }
@@ -178,7 +198,9 @@ fn grow(draft: &mut Draft<'_>, missing: u32, occupied: &BTreeSet<u32>) {
     }
     let short = missing - u32::try_from(orders.len()).unwrap_or(missing);
     if short > 0 {
-        let block = nothing_fits(draft, &basket, short);
+        let mut block = nothing_fits(draft, &basket, short);
+        // Machines beyond `nodes.desired` are a gain: a person need not act where there are none.
+        block.stalled &= count(draft.live()) < seen.pool.spec.nodes.desired;
         draft.block(block);
         // No event tells this Pool that another Pool returned machines.
         draft.requeue_after(std::time::Duration::from_secs(10));
@@ -298,7 +320,10 @@ struct OrderPlan<'a> {
 impl<'a> OrderPlan<'a> {
     fn new(draft: &Draft<'a>) -> Self {
         let of = |market| count(draft.holding().filter(|machine| machine.market == market));
-        let connected = draft.seen.pool.spec.is_connected() && draft.wanted() > 1;
+        let nodes = &draft.seen.pool.spec.nodes;
+        // The first machine of a Pool that grows stands where others can join it.
+        let several = draft.wanted() > 1 || nodes.grows();
+        let connected = draft.seen.pool.spec.is_connected() && several;
         Self {
             connected,
             // Machines that go do not pin the others to their place.
@@ -431,7 +456,7 @@ impl<'a> OrderPlan<'a> {
 fn can_move(draft: &Draft<'_>) -> bool {
     let live: Vec<_> = draft.live().collect();
     let wanted = draft.wanted();
-    let least = draft.seen.pool.resolved.least(wanted);
+    let least = draft.least();
     let mut anywhere = OrderPlan::new(draft);
     let here = anywhere.pinned.take();
     anywhere.whole = true;

@@ -52,7 +52,7 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
     let number = |machines: usize| u32::try_from(machines).unwrap_or(u32::MAX);
     let counts = Counts {
         wanted,
-        least: seen.pool.resolved.least(wanted),
+        least: draft.least(),
         exist: number(seen.machines.len()),
         ready: number(draft.live().filter(|machine| machine.ready).count()),
         provisioned: number(draft.live().filter(|machine| machine.provisioned).count()),
@@ -119,7 +119,7 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         different,
     } = *counts;
     let mut conditions = Vec::with_capacity(3);
-    if let Some(block) = draft.block.as_ref().filter(|_| draft.over_budget) {
+    if let Some(block) = draft.block.as_ref().filter(|_| draft.is_ended()) {
         let ready = NewCondition::new(READY, false, block.reason, block.message.clone());
         let stalled = NewCondition::new(STALLED, true, block.reason, block.message.clone());
         let mut conditions = vec![ready, stalled];
@@ -135,6 +135,11 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
                 reason::SUSPENDED,
                 "spec.suspend is true: Tasks wait until it is false again.",
             )
+        } else if draft.asleep {
+            (
+                reason::SLEEPING,
+                "The Pool is idle and sleeps: the next Task wakes it.",
+            )
         } else {
             (reason::OFF, "nodes.desired is 0: Tasks wait until it is raised.")
         };
@@ -143,7 +148,8 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         } else {
             format!("{what} {exist} machines are being returned.")
         };
-        conditions.push(NewCondition::new(READY, exist == 0, why, message.clone()));
+        let is_ready = exist == 0 || draft.asleep;
+        conditions.push(NewCondition::new(READY, is_ready, why, message.clone()));
         if exist > 0 {
             conditions.push(NewCondition::new(RECONCILING, true, why, message));
         }
@@ -178,6 +184,7 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     let environment = draft.status.environment.as_ref();
     let changes = environment.is_some_and(|record| different > 0 && record.failed.is_none());
     let on_their_way = exist > ready || !draft.ordered.is_empty() || changes;
+    let refused = refused(draft);
     if !settled && (stalled.is_none() || on_their_way) {
         let (why, message) = if outdated > 0 || exist > wanted {
             let older = match outdated {
@@ -190,6 +197,8 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
             )
         } else if let Some(block) = blocked.filter(|block| !block.stalled) {
             (block.reason, block.message.clone())
+        } else if let Some(message) = refused.clone().filter(|_| draft.has_floor()) {
+            (reason::GROWTH_FAILED, message)
         } else if let lost @ 1.. = connections_lost(draft) {
             (
                 reason::CONNECTION_LOST,
@@ -222,12 +231,7 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
     if let Some(block) = stalled {
         let message = block.message.clone();
         conditions.push(NewCondition::new(STALLED, true, block.reason, message));
-    } else if let Some((machine, message)) = refused(draft) {
-        let mut message = format!("Machine \"{machine}\": {message}");
-        let each = failures::refused_as_they_are(draft);
-        if each.len() > 1 {
-            message = format!("{message}. What each provider says: {}", each.join("; "));
-        }
+    } else if let Some(message) = refused.filter(|_| !draft.has_floor()) {
         conditions.push(NewCondition::new(STALLED, true, reason::ORDER_REFUSED, message));
     }
     conditions
@@ -277,28 +281,51 @@ fn connections_lost(draft: &Draft<'_>) -> usize {
     draft.live().filter(is_lost).count()
 }
 
-/// A machine whose order is refused as it is: the order is tried again, but somebody must act.
-fn refused<'a>(draft: &Draft<'a>) -> Option<(&'a str, &'a str)> {
-    draft.live().find_map(|machine| match &machine.concern {
-        Some((why, message)) if why == reason::ORDER_REFUSED => {
-            Some((machine.name.as_str(), message.as_str()))
-        }
+/// What is said of a machine whose order is refused as it is: the order is tried again, but somebody must act.
+fn refused(draft: &Draft<'_>) -> Option<String> {
+    let (machine, message) = draft.live().find_map(|machine| match &machine.concern {
+        Some((why, message)) if why == reason::ORDER_REFUSED => Some((&machine.name, message)),
         _ => None,
-    })
+    })?;
+    let mut message = format!("Machine \"{machine}\": {message}");
+    let each = failures::refused_as_they_are(draft);
+    if each.len() > 1 {
+        message = format!("{message}. What each provider says: {}", each.join("; "));
+    }
+    Some(message)
 }
 
 fn write(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition]) {
     let seen = draft.seen;
     let old_phase = seen.pool.status.phase;
     let status = &mut draft.status;
-    status.phase = Some(phase(counts, conditions, old_phase, seen.pool.resolved.suspended));
+    status.phase = Some(phase(
+        counts,
+        conditions,
+        old_phase,
+        seen.pool.resolved.suspended,
+        draft.asleep,
+    ));
     (status.provider, status.accelerator) = sources(&seen.machines, draft.candidates);
-    status.ready_summary = format!("{}/{}", counts.ready, seen.pool.spec.nodes.desired);
+    let nodes = &seen.pool.spec.nodes;
+    let wanted = if draft.asleep || nodes.grows() {
+        counts.wanted
+    } else {
+        nodes.desired
+    };
+    status.ready_summary = format!("{}/{wanted}", counts.ready);
     status.reason = reason_in_words(
         conditions,
         status.failed_attempts,
         seen.pool.resolved.max_provision_attempts,
     );
+    let sleeps_at = status
+        .scaling
+        .as_ref()
+        .and_then(|scaling| scaling.sleeps_at.as_ref());
+    if let Some(at) = sleeps_at.filter(|_| status.reason.is_empty()) {
+        status.reason = format!("sleeps at {:.0}", at.0);
+    }
     status.machines = counts.exist;
     let of_spot = |machine: &&MachineFacts| machine.market == Market::Spot;
     let spot = seen.machines.iter().filter(of_spot).count();
@@ -342,10 +369,12 @@ fn reason_in_words(conditions: &[NewCondition], failed: u32, allowed: u32) -> St
     let ready = conditions.iter().find(|c| c.type_ == READY);
     let stalled = holds(conditions, STALLED).is_some();
     let is_image = holds(conditions, STALLED).is_some_and(|c| c.reason == reason::IMAGE_FAILED);
+    let grows_later = holds(conditions, RECONCILING).is_some_and(|c| c.reason == reason::GROWTH_FAILED);
     match ready.map(|ready| ready.reason) {
         Some(reason::ALL_MACHINES_READY) if is_image => reason::IMAGE_FAILED.to_owned(),
         None | Some(reason::ALL_MACHINES_READY) => String::new(),
-        Some(why @ (reason::OFF | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
+        Some(_) if grows_later => reason::GROWTH_FAILED.to_owned(),
+        Some(why @ (reason::OFF | reason::SLEEPING | reason::SUSPENDED | reason::DELETING)) => why.to_owned(),
         // Fewer tries may have been enough: two machines that fail in the same way stop the Pool.
         Some(why) if failed > 0 && stalled => format!("{why}: given up after {failed} tries"),
         Some(why) if failed > 0 => format!("{why}: {failed}/{allowed} tries failed"),
@@ -390,11 +419,19 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-fn phase(counts: &Counts, conditions: &[NewCondition], old: Option<PoolPhase>, suspended: bool) -> PoolPhase {
+fn phase(
+    counts: &Counts,
+    conditions: &[NewCondition],
+    old: Option<PoolPhase>,
+    suspended: bool,
+    asleep: bool,
+) -> PoolPhase {
     let is = |type_| holds(conditions, type_).is_some();
     let was_up = matches!(old, Some(PoolPhase::Ready | PoolPhase::Degraded));
     if suspended {
         PoolPhase::Suspended
+    } else if asleep && !is(STALLED) {
+        PoolPhase::Sleeping
     } else if counts.wanted == 0 && !is(STALLED) {
         PoolPhase::Off
     } else if is(READY) {
@@ -420,6 +457,7 @@ fn attention(machines: &[MachineFacts]) -> Vec<MachineAttention> {
         }
         let notable = machine.ready_at.is_some()
             || *why == reason::ORDER_REFUSED
+            || *why == reason::PROVIDER_UNAVAILABLE
             || reason::SHORTAGES.contains(&why.as_str());
         notable.then(|| (why.clone(), message.clone()))
     };
@@ -456,6 +494,12 @@ fn announce(draft: &mut Draft<'_>, counts: &Counts, conditions: &[NewCondition])
     }
     if counts.wanted > 0 && became(READY).is_some() {
         events.push(EventSpec::normal(events::reason::POOL_READY, "Ready", summary));
+    }
+    let grows_later = |c: &&NewCondition| c.reason == reason::GROWTH_FAILED;
+    if let Some(later) = new(RECONCILING).filter(grows_later) {
+        let same = find(old, RECONCILING).is_some_and(|c| c.reason == later.reason);
+        let note = without_output(&later.message);
+        events.extend((!same).then(|| EventSpec::warning(events::reason::GROWTH_FAILED, "Wait", note)));
     }
     if let Some(stalled) = new(STALLED) {
         let same = find(old, STALLED).is_some_and(|c| c.reason == stalled.reason);

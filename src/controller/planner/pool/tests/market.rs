@@ -1,6 +1,7 @@
 //! Stories of Pools that choose among Providers and pay for what they choose.
 
 mod costs;
+mod orders;
 
 use std::{collections::BTreeMap, sync::Arc};
 

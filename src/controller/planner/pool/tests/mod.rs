@@ -2,9 +2,11 @@
 
 mod accelerators;
 mod admission;
+mod autoscale;
 mod bootstraps;
 mod failures;
 mod giving_up;
+mod loads;
 mod market;
 mod money;
 mod ordering;
@@ -120,7 +122,9 @@ pub(crate) fn provider() -> ProviderFacts {
         billing_step_seconds: 1,
         billing_minimum_seconds: 0,
         marketplace: false,
+        unpriced: false,
         proves_host_keys: false,
+        idle_timeout: None,
     }
 }
 
@@ -144,6 +148,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
             ..MachineEnvironment::default()
         }),
         provisioned: true,
+        ordered_at: Some(at(900)),
         ready_at: Some(at(1_000)),
         failure: None,
         runs: Some(0),

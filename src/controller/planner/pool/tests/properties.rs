@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
+pub(super) fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
     (
         0..6_u8,
         any::<bool>(),

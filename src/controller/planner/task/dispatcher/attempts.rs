@@ -6,28 +6,36 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use skyward_api::{
     Task, TaskPhase,
-    condition::{self, reason},
-    task::SourceStatus,
+    condition::{self, cut, reason},
+    task::{RunResult, SourceStatus},
 };
+use skyward_core::Usd;
 
 use super::{
     Dispatcher,
+    deadlines::overdue,
+    keeping::{self, Keeping},
     state::{Attempt, Collect, Fetch, References, Run, RunStage, Stage, StopWhy, Waiting, queue_key},
 };
 use crate::{
+    base::time::after,
     events::{self, EventSpec},
-    pool::resolved::{RETRIES, Timeouts},
+    pool::resolved::Timeouts,
     task::{
-        message::Effect,
+        message::{Cause, Effect},
         model::{Entry, RunId, SlotAttempt, Uid},
+        retries::{Failure, Policy, Verdict},
         run::Ending,
         status::{self, Counts, Rank, Why},
     },
 };
 
+/// Bytes of how a run failed that are told beside what follows.
+const SAID: usize = 500;
+
 /// The outcome of an attempt.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     /// The Task ended: its runs tell how.
     Ended,
     /// Another attempt, because a machine was lost; it counts.
@@ -42,6 +50,7 @@ impl Dispatcher {
     /// Reserves the places and records the attempt; nothing is started before.
     pub(super) fn begin_attempt(&mut self, uid: &Uid, places: Vec<SlotAttempt>, now: Timestamp) {
         let names: Vec<Arc<str>> = places.iter().map(|place| self.machine_name(*place)).collect();
+        let prices: Vec<_> = places.iter().map(|place| self.price_of(*place)).collect();
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
@@ -56,11 +65,25 @@ impl Dispatcher {
             Fetch::Done(source) => Some(source),
             Fetch::Not | Fetch::Failed(..) => None,
         };
+        let is_stored = waiting.keeping.as_deref().is_some_and(Keeping::is_stored);
+        let (kept, mut outcomes) = keeping::of_attempt(waiting.keeping.take(), places.len());
+        if is_stored && kept.is_none() {
+            // What is stored under that number would pass for the ends of its own runs.
+            task.counts.attempt = task.counts.attempt.saturating_add(1);
+        }
         let number = task.counts.attempt + 1;
         self.queue.remove(&queue_key(&task.entry));
-        for (rank, (place, name)) in places.iter().zip(&names).enumerate() {
-            let run = Run::new(*place, name.clone(), RunStage::Reserved);
-            self.runs.insert(RunId::new(uid, number, rank as u32), run);
+        for (rank, ((place, name), price)) in places.iter().zip(&names).zip(prices).enumerate() {
+            let rank = rank as u32;
+            let run = if let Some(collected) = outcomes.remove(&rank) {
+                Run::kept(*place, collected, now)
+            } else {
+                let mut run = Run::new(*place, name.clone(), RunStage::Reserved);
+                run.price = price;
+                run.placed_at = Some(now);
+                run
+            };
+            self.runs.insert(RunId::new(uid, number, rank), run);
         }
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         let counts = Counts {
@@ -76,6 +99,9 @@ impl Dispatcher {
             ..SourceStatus::default()
         });
         status.source = status.source.take().or(read).or(fetched);
+        if let Some(kept) = &kept {
+            kept.note(&mut status);
+        }
         let pool = self.pool.as_ref().map(|pool| pool.uid.clone());
         status.pool_uid = pool.clone().unwrap_or_default();
         task.stage = Stage::Placing(Attempt {
@@ -84,6 +110,7 @@ impl Dispatcher {
             started_at: now,
             pool,
             resolved,
+            kept,
             ..Attempt::default()
         });
         self.write(uid, status);
@@ -148,8 +175,9 @@ impl Dispatcher {
         let Stage::Placing(attempt) = &task.stage else {
             return;
         };
-        let number = attempt.number;
+        let (number, kept) = (attempt.number, attempt.kept.clone());
         let mut waiting = Waiting::new(&task.entry, None, now);
+        waiting.keep_still(kept);
         waiting.not_before = task.write_at;
         task.stage = Stage::Waiting(waiting);
         if task.queues() {
@@ -163,15 +191,23 @@ impl Dispatcher {
         self.dirty = true;
     }
 
-    /// Asks every run of the attempt to end. The gravest reason counts.
+    /// Asks every run of the attempt to end, or those whose machines go where the others do not run again. The gravest
+    /// reason counts.
     pub(super) fn stop_attempt(&mut self, uid: &Uid, why: StopWhy, now: Timestamp) {
+        let task = self.tasks.get(uid);
+        let is_alone = matches!(why, StopWhy::Drained | StopWhy::Interrupted)
+            && task.is_some_and(|task| self.keeps_ranks(&task.entry));
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
         let Stage::Running(attempt) = &mut task.stage else {
             return;
         };
-        if attempt.stop.is_some_and(|stop| stop >= why) {
+        // The machine of another rank may go later.
+        if attempt
+            .stop
+            .is_some_and(|stop| stop > why || (stop == why && !is_alone))
+        {
             return;
         }
         attempt.stop = Some(why);
@@ -181,12 +217,17 @@ impl Dispatcher {
             .as_ref()
             .map_or(Timeouts::default().shutdown, |pool| pool.shutdown);
         let grace: Duration = match why {
-            StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended => task.entry.grace,
+            StopWhy::Drained | StopWhy::Interrupted | StopWhy::Suspended | StopWhy::Overdue => {
+                task.entry.grace
+            }
             StopWhy::PoolOff | StopWhy::PoolDeleted => shutdown,
         };
-        self.cancel_deliveries(uid);
+        if !is_alone {
+            self.cancel_deliveries(uid);
+        }
         for id in self.runs_of(uid) {
-            if id.attempt == number {
+            let goes_on = is_alone && self.runs.get(&id).is_some_and(|run| !self.ends(run));
+            if id.attempt == number && !goes_on {
                 if let Some(run) = self.runs.get_mut(&id) {
                     let machine = self.machines.get(&run.place);
                     let grace = machine.map_or(grace, |machine| machine.grace(grace, now));
@@ -204,6 +245,9 @@ impl Dispatcher {
         let Stage::Running(attempt) = &task.stage else {
             return;
         };
+        if task.entry.map.is_some() {
+            return self.conclude_map(uid, now);
+        }
         let number = attempt.number;
         let ids: Vec<RunId> = (0..attempt.places.len() as u32)
             .map(|rank| RunId::new(uid, number, rank))
@@ -216,7 +260,7 @@ impl Dispatcher {
         });
         let settled = runs.len() == ids.len() && runs.iter().all(|run| run.is_settled());
         if !settled {
-            if interrupted && attempt.stop.is_none() {
+            if interrupted && attempt.stop.is_none() && !self.keeps_ranks(&task.entry) {
                 self.stop_attempt(uid, StopWhy::Interrupted, now);
             }
             return;
@@ -224,42 +268,95 @@ impl Dispatcher {
         let stopped = runs.iter().any(
             |run| matches!(&run.stage, RunStage::Finished(finished) if finished.ending == Ending::Stopped),
         );
-        let limit = task
-            .entry
-            .retries
-            .unwrap_or_else(|| self.pool.as_ref().map_or(RETRIES, |pool| pool.retries));
         let stop = attempt.stop;
+        let policy = self.policy(&task.entry);
         let outcome = outcome(
             stop,
             interrupted,
             stopped,
             task.counts.interruptions,
-            limit,
+            policy.on_interruption(),
             &task.entry.pool,
         );
+        let failure = failure(&runs, |failures| match stop {
+            // Nothing more may start.
+            Some(StopWhy::Overdue | StopWhy::PoolDeleted) => Verdict::Fail(None),
+            _ => policy.verdict(failures, task.counts.failures, number),
+        });
         let cause = self.cause(&runs, interrupted, stop);
         match outcome {
-            Outcome::Ended => self.end_attempt(uid, &ids, None, now),
+            Outcome::Ended => {
+                self.note_duration(uid, now);
+                match failure {
+                    Some((verdict, why)) => self.follow_failure(uid, &ids, verdict, why, now),
+                    None => self.end_attempt(uid, &ids, None, now),
+                }
+            }
             Outcome::Failed(mut why) => {
                 if why.reason == reason::INTERRUPTED {
                     why.message = format!("{}; the last time {cause}", why.message);
                     if let Some(task) = self.tasks.get_mut(uid) {
-                        task.counts.interruptions += 1;
+                        task.counts.interruptions = task.counts.interruptions.saturating_add(1);
                     }
                 }
                 self.end_attempt(uid, &ids, Some(why), now);
             }
             Outcome::Retry => {
                 let message = format!("{cause}; attempt {} follows", number + 1);
-                self.put_back(uid, Some(Why::new(reason::RETRYING, message.clone())), now);
+                self.charge(uid, &ids, now);
+                // Before the status is decided that tells of it.
                 if let Some(task) = self.tasks.get_mut(uid) {
-                    task.counts.interruptions += 1;
+                    task.counts.interruptions = task.counts.interruptions.saturating_add(1);
                 }
+                self.put_back(uid, Why::new(reason::RETRYING, message.clone()), None, now);
+                self.effects.push(Effect::Retried(Cause::Interruption));
                 let event = EventSpec::warning(events::reason::TASK_RETRIED, "Retry", message);
                 self.publish(uid, event);
             }
-            Outcome::Later(message) => self.put_back(uid, Some(Why::new(reason::RETRYING, message)), now),
+            Outcome::Later(message) => {
+                self.charge(uid, &ids, now);
+                self.put_back(uid, Why::new(reason::RETRYING, message), None, now);
+            }
         }
+    }
+
+    /// When a Task runs again.
+    pub(super) fn policy<'a>(&'a self, entry: &'a Entry) -> Policy<'a> {
+        Policy {
+            task: entry.retries.as_deref(),
+            pool: self.pool.as_ref().map(|pool| &pool.retries),
+        }
+    }
+
+    /// Runs of the attempt failed by themselves: the Task ends, or another attempt follows after a pause.
+    fn follow_failure(&mut self, uid: &Uid, ids: &[RunId], verdict: Verdict, why: Why, now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        task.counts.failed(&verdict);
+        let counts = task.counts;
+        let what = cut(&why.message, SAID);
+        if let Verdict::Fail(no_more) = verdict {
+            let because = no_more.map(|no_more| Why::new(why.reason, format!("{what}; {no_more}")));
+            return self.end_attempt(uid, ids, because, now);
+        }
+        let Some(task) = self.tasks.get(uid) else { return };
+        let pause = self
+            .policy(&task.entry)
+            .pause(counts.failures.saturating_add(counts.ignored));
+        let (number, next) = (counts.attempt, counts.attempt.saturating_add(1));
+        let (ignored, cause) = match verdict {
+            Verdict::Ignore => (", which retries.rules ignores", Cause::IgnoredFailure),
+            Verdict::Retry | Verdict::Fail(_) => ("", Cause::Failure),
+        };
+        let message = format!("attempt {number} failed{ignored}: {what}; attempt {next} follows");
+        let note = format!("{message} after {}s", pause.as_secs());
+        let again = Why::new(reason::RETRYING, message);
+        self.charge(uid, ids, now);
+        self.put_back(uid, again, Some(after(now, pause)), now);
+        self.effects.push(Effect::Retried(cause));
+        let event = EventSpec::warning(events::reason::TASK_RETRIED, "Retry", note);
+        self.publish(uid, event);
     }
 
     /// What interrupted an attempt, in words.
@@ -285,6 +382,18 @@ impl Dispatcher {
         format!("machine \"{machine}\" {what}")
     }
 
+    /// Adds what the runs of an attempt cost that is over, and that another one follows.
+    pub(super) fn charge(&mut self, uid: &Uid, ids: &[RunId], now: Timestamp) {
+        let Some(task) = self.tasks.get_mut(uid) else {
+            return;
+        };
+        if let Stage::Running(attempt) = &task.stage {
+            let runs = ids.iter().filter_map(|id| self.runs.get(id));
+            let costs: Usd = runs.filter_map(|run| run.cost(attempt.started_at, now)).sum();
+            task.counts.cost += costs;
+        }
+    }
+
     /// The Task ends with the outcomes of its runs.
     fn end_attempt(&mut self, uid: &Uid, ids: &[RunId], because: Option<Why>, now: Timestamp) {
         let Some(task) = self.tasks.get(uid) else { return };
@@ -298,6 +407,7 @@ impl Dispatcher {
             .map(|run| Rank {
                 place: Some(run.place),
                 machine: &run.machine,
+                cost: started_at.and_then(|placed| run.cost(placed, now)),
                 collected: match &run.collect {
                     Collect::Done(collected) => Some(collected),
                     Collect::Not | Collect::InFlight => None,
@@ -310,11 +420,17 @@ impl Dispatcher {
     }
 
     /// The attempt is over and its runs are discarded; the Task waits for the next attempt.
-    fn put_back(&mut self, uid: &Uid, again: Option<Why>, now: Timestamp) {
+    pub(super) fn put_back(&mut self, uid: &Uid, again: Why, retry_at: Option<Timestamp>, now: Timestamp) {
+        let kept = self.to_be_kept(uid);
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
-        task.stage = Stage::Waiting(Waiting::new(&task.entry, again, now));
+        let mut waiting = Waiting::new(&task.entry, Some(again), now);
+        waiting.keep(kept);
+        if let Some(at) = retry_at {
+            waiting.pause(&task.entry, at);
+        }
+        task.stage = Stage::Waiting(waiting);
         if task.queues() {
             self.queue.insert(queue_key(&task.entry));
         }
@@ -331,12 +447,28 @@ impl Dispatcher {
     }
 }
 
+/// What follows where runs of a settled attempt failed by themselves, and how the first of them did.
+fn failure(runs: &[&Run], verdict: impl Fn(&[Failure<'_>]) -> Verdict) -> Option<(Verdict, Why)> {
+    let failures: Vec<Failure<'_>> = runs.iter().filter_map(|run| run.failure()).collect();
+    let (rank, first) = runs.iter().enumerate().find(|(_, run)| run.failure().is_some())?;
+    let Collect::Done(collected) = &first.collect else {
+        return None;
+    };
+    let result = RunResult {
+        rank: rank as u32,
+        machine: first.machine.to_string(),
+        ..collected.result.clone()
+    };
+    let message = status::failure_message(&result, failures.len(), runs.len());
+    Some((verdict(&failures), Why::new(collected.reason, message)))
+}
+
 /// Whether a run that ended so may run again, like a run whose machine is gone.
 const fn is_interruption(ending: Ending) -> bool {
     matches!(ending, Ending::MachineRestarted | Ending::Interrupted)
 }
 
-fn outcome(
+pub(super) fn outcome(
     stop: Option<StopWhy>,
     interrupted: bool,
     stopped: bool,
@@ -351,6 +483,7 @@ fn outcome(
             reason::POOL_DELETED,
             format!("Pool \"{pool}\" was deleted while the Task ran; create the Task again for another Pool"),
         )),
+        Some(StopWhy::Overdue) => Outcome::Failed(overdue()),
         Some(StopWhy::Suspended) => {
             Outcome::Later("it was suspended; another attempt starts when it is resumed")
         }
@@ -416,6 +549,19 @@ mod tests {
         let stopped = |interruptions| outcome(None, false, true, interruptions, 3, "p");
         assert_eq!(stopped(2), Outcome::Retry);
         assert!(matches!(stopped(3), Outcome::Failed(why) if why.reason == reason::INTERRUPTED));
+    }
+
+    #[test]
+    fn what_was_stopped_at_its_deadline_fails_with_it_whatever_became_of_its_machine() {
+        for interrupted in [false, true] {
+            let outcome = outcome(Some(StopWhy::Overdue), interrupted, true, 0, 3, "p");
+            assert!(
+                matches!(outcome, Outcome::Failed(why) if why.reason == reason::DEADLINE_EXCEEDED),
+                "{interrupted}"
+            );
+        }
+        let ended = outcome(Some(StopWhy::Overdue), false, false, 0, 3, "p");
+        assert_eq!(ended, Outcome::Ended, "it came to its end before");
     }
 
     #[test]

@@ -21,6 +21,8 @@ impl Dispatcher {
         let last = self
             .attempt_runs(&id.uid, id.attempt)
             .all(|(other, run)| other == id || run.is_settled());
+        let task = self.tasks.get(&id.uid);
+        let keeps_ranks = task.is_some_and(|task| self.keeps_ranks(&task.entry));
         let Some(run) = self.runs.get_mut(id) else { return };
         let RunStage::Finished(finished) = &run.stage else {
             return;
@@ -39,7 +41,7 @@ impl Dispatcher {
             machine: run.machine.clone(),
             finished: finished.clone(),
             gone: run.gone,
-            keep: !last || !is_complete(finished),
+            keep: !last || keeps_ranks || !is_complete(finished),
             give_up,
             unreadable,
             refs: pool_refs.chain(&task.entry.env_from).cloned().collect(),

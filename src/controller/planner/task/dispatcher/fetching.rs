@@ -18,11 +18,14 @@ use super::{
     AGAIN, Dispatcher, LOOK_AGAIN, REFUSED_AGAIN, REFUSED_LONGEST,
     state::{Fetch, Stage, Waiting},
 };
-use crate::task::{
-    message::{Effect, FetchKey, FetchOrder, StartError},
-    model::{Entry, MachineView, SlotAttempt, Uid},
-    references::Unresolved,
-    status::Why,
+use crate::{
+    base::time::doubled,
+    task::{
+        message::{Effect, FetchKey, FetchOrder, StartError},
+        model::{Entry, MachineView, SlotAttempt, Uid},
+        references::Unresolved,
+        status::Why,
+    },
 };
 
 /// Longest pause before a host that is not reached is asked again.
@@ -205,10 +208,7 @@ impl Dispatcher {
         if self.fetching.under_way.is_empty() {
             return;
         }
-        let is_on = self
-            .pool
-            .as_ref()
-            .is_some_and(|pool| pool.why_suspended.is_none() && pool.deleted_at.is_none());
+        let is_on = self.pool.as_ref().is_some_and(|pool| pool.takes_work());
         let tasks = &self.tasks;
         let is_wanted = |fetch: &UnderWay| {
             is_on
@@ -273,7 +273,7 @@ fn pause(reason: &str, failures: u32) -> Duration {
         // An object is missing: a look costs little.
         _ => (LOOK_AGAIN, LOOK_AGAIN),
     };
-    first.saturating_mul(1 << failures.min(12)).min(longest)
+    doubled(first, failures, longest)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::{
     Dispatcher, MOST_DISCARDED, NEVER_CLAIMED, UNCLAIMED,
     runs::synthetic,
-    state::{Collect, Run, RunStage, Unclaimed, has_result_left},
+    state::{Collect, Run, RunStage, Stage, Unclaimed, has_result_left},
 };
 use crate::task::{
     message::{ClusterMemory, Effect},
@@ -29,10 +29,10 @@ impl Dispatcher {
         for id in self.run_ids(Run::is_starved) {
             self.recall(&id, now);
         }
-        let missing = self
-            .runs
-            .values()
-            .any(|run| run.needs_machine() && !run.recalling && !self.machines.contains_key(&run.place));
+        let missing = self.runs.values().any(|run| {
+            let matters = (run.needs_machine() && !run.recalling) || run.keeps_items();
+            matters && !self.machines.contains_key(&run.place)
+        });
         if missing && self.viewed && !self.listing && !self.is_held() {
             self.listing = true;
             self.effects.push(Effect::ListMachines);
@@ -46,6 +46,7 @@ impl Dispatcher {
             return;
         }
         let there: BTreeSet<SlotAttempt> = there.into_iter().collect();
+        self.lose_items(&there, now);
         let gone = |run: &Run| {
             run.needs_machine() && !self.machines.contains_key(&run.place) && !there.contains(&run.place)
         };
@@ -72,11 +73,20 @@ impl Dispatcher {
 
     /// The run was on a machine that is gone, and nothing is left of it.
     pub(super) fn lose(&mut self, id: &RunId, now: Timestamp) {
+        let placed = self.tasks.get(&id.uid).and_then(|task| match &task.stage {
+            Stage::Running(attempt) => Some(attempt.started_at),
+            Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => None,
+        });
         if let Some(run) = self.runs.get_mut(id) {
+            run.lost_at = Some(now);
             run.stage = match &run.out_of_memory {
                 Some(why) if run.is_starved() => {
                     // No more facts will come: the agent was killed too.
-                    let finished = synthetic(Ending::OutOfMemory, why.to_string(), now);
+                    let mut finished = synthetic(Ending::OutOfMemory, why.to_string(), now);
+                    // When it began, nobody knows any more.
+                    if let Some(placed) = run.placed_at.or(placed) {
+                        finished.started_ms = u64::try_from(placed.as_millisecond()).unwrap_or_default();
+                    }
                     run.not_before = None;
                     RunStage::Finished(Arc::new(finished))
                 }

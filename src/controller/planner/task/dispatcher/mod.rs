@@ -18,13 +18,22 @@
 //! `state.rs` is the state. `tasks.rs` handles changes of Tasks, `queue.rs` the order in which they
 //! start, `waits.rs`, `standing.rs` and `writes.rs` statuses, `attempts.rs` how attempts begin and
 //! end, `runs.rs` the answers of agents, `collecting.rs`, `holding.rs` and `lost.rs` ended and lost
-//! runs, `fetching.rs` files that come from git, `progress.rs` how far Tasks are, `recall.rs` outcomes that only the result store has.
+//! runs, `deadlines.rs` the times that Tasks set themselves, `demand.rs` the work that waits for machines,
+//! `depending.rs` Tasks that wait for others, `own_pool.rs` the Pool that is made for one Task, `fetching.rs` files
+//! that come from git, `progress.rs` how far Tasks are, `recall.rs` outcomes that only the result store has,
+//! `keeping.rs` ranks that do not run again, `maps.rs` Tasks with `forEach`.
 
 mod attempts;
 mod collecting;
+mod deadlines;
+mod demand;
+mod depending;
 mod fetching;
 mod holding;
+mod keeping;
 mod lost;
+mod maps;
+mod own_pool;
 mod progress;
 mod queue;
 mod recall;
@@ -45,15 +54,17 @@ use std::{
 
 use jiff::Timestamp;
 use skyward_api::TaskPhase;
+use skyward_core::Usd;
 
-use self::fetching::Fetching;
 pub use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
+use self::{demand::Durations, depending::Depending, fetching::Fetching, own_pool::OwnPool};
 use crate::{
     base::key::Key,
     events::EventSpec,
     pool::load::PoolLoad,
     task::{
+        cost,
         message::{ClusterMemory, Effect, Event, LiveRun},
         model::{MachineView, PoolView, RunId, SlotAttempt, Uid},
     },
@@ -140,8 +151,16 @@ pub struct Dispatcher {
     last: Option<SlotAttempt>,
     writes: u64,
     resolving: usize,
+    /// The Pool that is made for one Task, on its way and on its way out.
+    own_pool: OwnPool,
     /// Fetches from git, for Tasks that are not placed yet.
     fetching: Fetching,
+    /// Tasks of the namespace that Tasks of this Pool wait for.
+    depending: Depending,
+    /// How long work lasts, and how much of it waits.
+    durations: Durations,
+    /// Tasks with `forEach` that run.
+    maps: BTreeSet<Uid>,
     /// Tasks about which the store is being asked.
     recalling: usize,
     /// Tasks that ended since the tick before, and in the second before that.
@@ -209,7 +228,13 @@ impl Dispatcher {
             Event::Resolved(uid, result) => self.on_resolved(&uid, result, now),
             Event::Fetched { number, result } => self.on_fetched(number, result, now),
             Event::Written { uid, write, result } => self.on_written(&uid, write, result, now),
-            Event::Reread(uid, result) => self.on_reread(&uid, result, now),
+            Event::Reread(uid, result) => {
+                if let Some(result) = self.on_owner_read(&uid, result, now) {
+                    self.on_reread(&uid, result, now);
+                }
+            }
+            Event::PoolMade(result) => self.on_pool_made(result, now),
+            Event::PoolDeleted(result) => self.on_pool_deleted(&result, now),
             Event::MachinesListed(result) => self.on_machines_listed(result, now),
             Event::Started {
                 run,
@@ -239,6 +264,11 @@ impl Dispatcher {
             Event::Held(run, since) => self.on_held(&run, since),
             Event::Recalled(run, result) => self.on_recalled(&run, result, now),
             Event::TaskRecalled(uid, result) => self.on_task_recalled(&uid, result, now),
+            Event::RanksKept { uid, attempt, result } => self.on_ranks_kept(&uid, attempt, result, now),
+            Event::Dependency(name, result) => self.on_dependency(&name, result, now),
+            Event::DependencyChanged(name) => self.on_dependency_changed(&name),
+            Event::Circle(uid, names) => self.on_circle(&uid, names),
+            Event::MapTold(uid, attempt, told) => self.on_map_told(&uid, attempt, *told, now),
             Event::LogCopied(run) => {
                 if let Some(run) = self.runs.get_mut(&run) {
                     run.copying = false;
@@ -265,6 +295,7 @@ impl Dispatcher {
         if !self.is_held() && std::mem::take(&mut self.dirty) {
             self.take_up_forgotten(now);
             self.place_tasks(now);
+            self.tend_own_pool(now);
         }
     }
 
@@ -287,9 +318,12 @@ impl Dispatcher {
                 .collect(),
             ..PoolLoad::default()
         };
-        for run in self.runs.values() {
+        for (id, run) in &self.runs {
             load.unstored += u32::from(run.trouble.is_some() && matches!(run.stage, RunStage::Finished(_)));
-            let counts = run.is_active() || (!run.discard && !matches!(run.stage, RunStage::Lost));
+            let is_there = !run.discard && !run.kept && !matches!(run.stage, RunStage::Lost);
+            // Of such a worker nothing is left on its machine, however long its map goes on.
+            let is_done_with = run.is_settled() && !run.holds_items && self.maps.contains(&id.uid);
+            let counts = run.is_active() || (is_there && !is_done_with);
             if counts {
                 let name = self
                     .machines
@@ -306,28 +340,51 @@ impl Dispatcher {
                 *load.runs.entry(machine.name.to_string()).or_default() += 1;
             }
         }
-        (load.queued, load.running) = self.counts();
+        let running_since;
+        (load.queued, load.running, running_since, load.widest) = self.counts();
+        load.places_each = self.pool.as_ref().map_or(0, |pool| pool.concurrency);
+        load.oldest = self.oldest();
+        load.demand = self.demand(running_since);
         Some(load)
     }
 
-    /// How many Tasks wait and how many run. Called after each event, so its time must not grow
-    /// with the Tasks that wait.
-    fn counts(&self) -> (u32, u32) {
-        let mut running = 0;
+    /// How many Tasks wait and how many run, when the ones that take one place began, in the median, and how many
+    /// machines the widest one has. Called after each event, so its time must not grow with the Tasks that wait.
+    fn counts(&self) -> (u32, u32, Option<Timestamp>, u32) {
+        let (mut running, mut widest) = (0, 0);
+        let mut began = Vec::new();
         let mut last = None;
         // Each Task that is being placed or runs has at least one run, and runs are sorted by Task.
         for uid in self.runs.keys().map(|id| &id.uid) {
             if last.replace(uid) != Some(uid) {
-                let stage = self.tasks.get(uid).map(|task| &task.stage);
+                let task = self.tasks.get(uid);
+                let stage = task.map(|task| &task.stage);
                 running += u32::from(matches!(stage, Some(Stage::Placing(_) | Stage::Running(_))));
+                if let Some(Stage::Running(attempt)) = stage
+                    // How long a worker of a map lives does not say how long its items take, and it may move.
+                    && task.is_some_and(|task| task.entry.map.is_none())
+                {
+                    // Processes that share a machine stand side by side.
+                    widest = widest.max(attempt.places.chunk_by(|a, b| a == b).count());
+                    if attempt.places.len() == 1 {
+                        began.push(attempt.started_at);
+                    }
+                }
             }
         }
-        (self.queue.len() as u32, running)
+        let middle = began.len() / 2;
+        let since = (!began.is_empty()).then(|| *began.select_nth_unstable(middle).1);
+        let widest = widest.min(self.machines.len());
+        (self.queue.len() as u32, running, since, widest as u32)
     }
 
     /// Whether it needs [`Event::Tick`].
     pub fn wants_ticks(&self) -> bool {
-        !self.tasks.is_empty() || !self.runs.is_empty() || !self.unclaimed.is_empty() || self.lost_follower()
+        !self.tasks.is_empty()
+            || !self.runs.is_empty()
+            || !self.unclaimed.is_empty()
+            || self.lost_follower()
+            || self.outlives_its_task()
     }
 
     /// Whether it needs [`Event::Newcomers`] in a moment.
@@ -350,6 +407,7 @@ impl Dispatcher {
         self.viewed = true;
         self.dirty = true;
         self.pool = pool;
+        self.sort_by_pool();
         self.machines = machines
             .into_iter()
             .map(|machine| (machine.place, machine))
@@ -362,9 +420,13 @@ impl Dispatcher {
         } = self;
         following.retain(|place, _| machines.contains_key(place));
         replayed.retain(|place, _| machines.contains_key(place));
-        for run in self.runs.values_mut() {
+        let places = self.pool.as_ref().map(|pool| pool.concurrency);
+        for run in self.runs.values_mut().filter(|run| !run.kept) {
             if let Some(machine) = self.machines.get(&run.place) {
                 run.machine = machine.name.clone();
+                // That of its placement stays.
+                let price = places.map(|places| cost::of_place(machine.hourly_price, places));
+                run.price = run.price.or(price);
                 run.out_of_memory.clone_from(&machine.out_of_memory);
             }
         }
@@ -382,9 +444,12 @@ impl Dispatcher {
         self.look_for_lost(now);
         self.drop_unclaimed(now);
         self.cancel_unwanted();
+        self.look_for_dependencies(now);
+        self.count_waiting(now);
         for uid in self.uids() {
             self.retry_task(&uid, now);
         }
+        self.tell_items(now);
         self.told = 0;
         self.tell_waits(None, now);
         for uid in self.uids() {
@@ -392,6 +457,7 @@ impl Dispatcher {
                 self.told += 1;
             }
         }
+        self.tend_own_pool(now);
         self.ended = [0, self.ended[0]];
         for run in self.run_ids(|run| matches!(run.stage, RunStage::Running) && !run.discard) {
             self.copy_log(&run, now);
@@ -434,6 +500,12 @@ impl Dispatcher {
         machine.map_or_else(|| Arc::from(""), |machine| machine.name.clone())
     }
 
+    /// What a place of a machine costs in an hour; `None` while the machine was not seen.
+    fn price_of(&self, place: SlotAttempt) -> Option<Usd> {
+        let (machine, pool) = (self.machines.get(&place)?, self.pool.as_ref()?);
+        Some(cost::of_place(machine.hourly_price, pool.concurrency))
+    }
+
     /// Whether the agent of a machine has told all its runs over the connection that there is now.
     fn has_told(&self, machine: &MachineView) -> bool {
         machine.connection.is_some() && self.replayed.get(&machine.place) == machine.connection.as_ref()
@@ -471,7 +543,8 @@ impl Dispatcher {
             Some(Stage::Running(attempt)) => (0..attempt.places.len() as u32)
                 .filter_map(|rank| {
                     let id = RunId::new(uid, attempt.number, rank);
-                    let run = self.runs.get(&id)?;
+                    // No machine has that of a rank that does not run again.
+                    let run = self.runs.get(&id).filter(|run| !run.kept)?;
                     Some(LiveRun {
                         run_id: id.to_string(),
                         rank,

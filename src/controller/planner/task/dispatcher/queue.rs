@@ -8,6 +8,7 @@ use skyward_api::{MAX_RANKS, condition::reason};
 use super::{
     Dispatcher, FRESH, RESOLVING,
     fetching::{self, Files},
+    keeping,
     state::{Read, References, Run, Stage, Stored, TaskState},
 };
 use crate::task::{
@@ -20,11 +21,12 @@ use crate::task::{
 impl Dispatcher {
     /// Gives out the free places in the order of the queue.
     pub(super) fn place_tasks(&mut self, now: Timestamp) {
-        if !self.served || !self.synced || !self.viewed || self.queue.is_empty() {
+        let is_idle = self.queue.is_empty() && self.maps.is_empty();
+        if !self.served || !self.synced || !self.viewed || is_idle {
             return;
         }
         let Some(pool) = self.pool.clone() else { return };
-        if pool.why_suspended.is_some() || pool.deleted_at.is_some() {
+        if !pool.takes_work() {
             return;
         }
         let used = self.used();
@@ -62,9 +64,14 @@ impl Dispatcher {
         let mut machines = self.machines.values();
         let all_told = machines.all(|machine| !machine.ready || self.has_told(machine));
         let mut placed = Vec::new();
+        let mut hungry = self.hungry().into_iter().peekable();
+        let mut grown = Vec::new();
         for key in &self.queue {
             if planner.is_exhausted() {
                 break;
+            }
+            while let Some((_, uid, wanted, resting)) = hungry.next_if(|(map, ..)| map < key) {
+                grown.push((uid, planner.some(wanted, &resting)));
             }
             let uid = &key.3;
             let Some(task) = self.tasks.get_mut(uid) else {
@@ -73,7 +80,11 @@ impl Dispatcher {
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
-            if task.write.is_some() || task.read != Read::Not || waiting.not_before.is_some_and(|at| at > now)
+            let is_early = |at: Option<Timestamp>| at.is_some_and(|at| at > now);
+            if task.write.is_some()
+                || task.read != Read::Not
+                || is_early(waiting.not_before)
+                || is_early(waiting.retry_at)
             {
                 continue;
             }
@@ -110,6 +121,10 @@ impl Dispatcher {
                     continue;
                 }
             }
+            if !keeping::is_ready(task, &mut self.recalling, &mut self.effects) {
+                planner.hold(placement);
+                continue;
+            }
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
@@ -137,7 +152,13 @@ impl Dispatcher {
                 Err(wait) => waiting.obstacle = why_no_room(wait, &pool),
             }
         }
+        for (_, uid, wanted, resting) in hungry {
+            grown.push((uid, planner.some(wanted, &resting)));
+        }
         self.last = planner.last();
+        for (uid, places) in grown {
+            self.grow(&uid, places, now);
+        }
         for (uid, places) in placed {
             self.begin_attempt(&uid, places, now);
         }
@@ -172,7 +193,7 @@ impl Dispatcher {
 }
 
 /// Whether a Task could start if there were room for it.
-enum Readiness {
+pub(super) enum Readiness {
     Ready,
     /// Once its references are read, which is under way.
     Soon,
@@ -180,7 +201,7 @@ enum Readiness {
 }
 
 /// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read.
-fn read_references(
+pub(super) fn read_references(
     task: &mut TaskState,
     pool: &PoolView,
     resolving: &mut usize,
@@ -241,6 +262,14 @@ fn why_no_room(wait: Wait, pool: &PoolView) -> Option<Why> {
                 "needs the same environment on all machines of Pool \"{name}\", whose image changed: at most {newest} \
                  of {ready} have the same; the others change when they are idle, or `kubectl describe pool {name}` says \
                  why they do not"
+            ),
+        )),
+        Wait::FewPlaces { processes } if pool.threads.is_some() => Some(Why::new(
+            reason::TOO_MANY_PROCESSES,
+            format!(
+                "needs {processes} places on each machine, one for each of its processes; a machine of Pool \"{name}\", whose \
+                 worker.executor is Thread, has 1: set it to Process, which takes effect at once, or create the Task without \
+                 processesPerMachine"
             ),
         )),
         Wait::FewPlaces { processes } => Some(Why::new(

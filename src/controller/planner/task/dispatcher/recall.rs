@@ -19,6 +19,7 @@ use super::{
 use crate::task::{
     message::{CollectError, Collected, Effect, Remembered},
     model::{RunId, SlotAttempt, Uid},
+    retries::{Policy, Verdict},
     run::Ending,
     status::{self, Rank, Why},
 };
@@ -61,7 +62,7 @@ impl Dispatcher {
                     _ => Ending::Exited,
                 };
                 run.stage = RunStage::Finished(Arc::new(synthetic(ending, String::new(), now)));
-                if run.machine.is_empty() {
+                if run.machine.is_empty() || run.kept {
                     run.machine = collected.result.machine.as_str().into();
                 }
                 run.collect = Collect::Done(collected);
@@ -71,6 +72,8 @@ impl Dispatcher {
             }
             // The run is not lost: the question was whether it may be started.
             Ok(None) if before_start => {
+                // Somebody deleted what was kept: the rank runs again.
+                run.kept = false;
                 run.let_go_on();
                 self.drive(id, now);
             }
@@ -131,9 +134,30 @@ impl Dispatcher {
             && attempt > task.counts.attempt
         {
             task.counts.attempt = attempt;
+            let policy = Policy {
+                task: task.entry.retries.as_deref(),
+                pool: self.pool.as_ref().map(|pool| &pool.retries),
+            };
+            let before = task.counts.failures;
+            let verdict = collected.failure().map(|failure| {
+                if attempt < remembered.newest {
+                    // Another attempt has followed.
+                    Verdict::Retry
+                } else {
+                    policy.verdict(&[failure], before, attempt)
+                }
+            });
+            if let Some(verdict) = &verdict {
+                task.counts.failed(verdict);
+            }
+            if matches!(verdict, Some(Verdict::Retry | Verdict::Ignore)) {
+                return;
+            }
             let rank = Rank {
                 place: None,
                 machine: &collected.result.machine,
+                // It ran on a machine that this cluster may have no record of.
+                cost: None,
                 collected: Some(&collected),
             };
             let started = collected.result.started_at.as_ref().map(|time| time.0);
@@ -153,6 +177,8 @@ impl Dispatcher {
                     && task.read == Read::Not
                     && !task.entry.suspend
                     && task.entry.placement == Some(Placement::One)
+                    // The items of a map are in its log: a worker that nobody knows is ended.
+                    && task.entry.map.is_none()
                     && id.attempt > task.counts.attempt
                     && id.rank == 0
             })

@@ -12,6 +12,7 @@ use super::{
     AGAIN, COPY_LOG, Dispatcher, LOOK_AGAIN,
     fetching::{self, is_of_git},
     is_complete,
+    maps::HowMany,
     state::{Collect, RunStage, Stage, Unclaimed},
 };
 use crate::task::{
@@ -41,6 +42,8 @@ impl Dispatcher {
     /// Asks for what this run needs next.
     pub(super) fn drive(&mut self, id: &RunId, now: Timestamp) {
         let is_held = self.is_held();
+        // A worker of a map starts when it is known how many items there are.
+        let has_items = self.items_of(&id.uid) != HowMany::Unread;
         let Some(run) = self.runs.get_mut(id) else { return };
         let connection = self
             .machines
@@ -64,7 +67,7 @@ impl Dispatcher {
                 }
             }
             (RunStage::Starting, Some(connection))
-                if !run.discard && !run.recalling && run.start.is_none() && due =>
+                if !run.discard && !run.recalling && run.start.is_none() && due && has_items =>
             {
                 if run.unasked {
                     Need::Ask
@@ -120,6 +123,8 @@ impl Dispatcher {
 
     fn start(&mut self, id: &RunId, connection: u64) {
         let Some(pool) = self.pool.clone() else { return };
+        let items = self.items_of(&id.uid);
+        let place = self.runs.get(id).map(|run| run.place);
         let Some(task) = self.tasks.get(&id.uid) else {
             return;
         };
@@ -129,10 +134,16 @@ impl Dispatcher {
         if attempt.number != id.attempt {
             return;
         }
-        // The ranks of one machine follow each other.
-        let mut machines = attempt.places.clone();
+        // The ranks of one machine follow each other. A worker of a map knows no other one.
+        let mut machines = match items {
+            HowMany::NoMap => attempt.places.clone(),
+            HowMany::Unread | HowMany::Items(_) => place.into_iter().collect(),
+        };
         machines.dedup();
-        let processes = attempt.places.len() / machines.len().max(1);
+        let processes = match items {
+            HowMany::NoMap => attempt.places.len() / machines.len().max(1),
+            HowMany::Unread | HowMany::Items(_) => 1,
+        };
         let peers = machines
             .iter()
             .map(|place| {
@@ -148,6 +159,7 @@ impl Dispatcher {
         };
         run.start = Some(connection);
         run.sent = true;
+        run.holds_items = items != HowMany::NoMap && !run.items_lost;
         let order = StartOrder {
             run: id.clone(),
             name: task.entry.name.clone(),
@@ -169,6 +181,10 @@ impl Dispatcher {
                 .as_ref()
                 .map(|source| source.commit.clone())
                 .unwrap_or_default(),
+            items: match items {
+                HowMany::Items(total) => Some(total),
+                HowMany::NoMap | HowMany::Unread => None,
+            },
         };
         self.effects.push(Effect::Start(Box::new(order)));
     }
@@ -205,6 +221,7 @@ impl Dispatcher {
                     AgentError::Refused(reason) => reason,
                     other => other.to_string(),
                 };
+                run.never_had_items();
                 let finished = synthetic(Ending::StartFailed, message, now);
                 self.on_finished(id, Arc::new(finished), None, now);
             }
@@ -307,6 +324,7 @@ impl Dispatcher {
                     self.remove_run(id);
                 } else {
                     run.unstarted = true;
+                    run.never_had_items();
                     let finished = synthetic(Ending::Stopped, "stopped before it started".to_owned(), now);
                     self.on_finished(id, Arc::new(finished), None, now);
                 }

@@ -3,15 +3,29 @@
 use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{Task, TaskStatus, condition::reason, task::SourceStatus};
+use skyward_api::{
+    Task, TaskStatus,
+    condition::reason,
+    task::{SourceStatus, queue_order},
+};
+use skyward_core::Usd;
 
-use super::{LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, progress::Known};
-use crate::task::{
-    message::Collected,
-    model::{Entry, SlotAttempt, Uid},
-    references::Resolved,
-    run::{Finished, Permit},
-    status::{Counts, Why},
+use super::{
+    AGAIN, LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, depending::Depends, keeping::Keeping,
+    maps::MapState, progress::Known,
+};
+use crate::{
+    base::time::doubled,
+    task::{
+        cost,
+        kept::Kept,
+        message::Collected,
+        model::{Entry, SlotAttempt, Uid},
+        references::Resolved,
+        retries::Failure,
+        run::{Finished, Permit},
+        status::{Counts, Why},
+    },
 };
 
 /// Order of the queue: priority, then age, then name.
@@ -36,10 +50,14 @@ pub(super) struct TaskState {
     pub(super) invalid: u32,
     /// Its status cannot be written: until a write succeeds, the Task does not queue.
     pub(super) aside: bool,
+    /// The Pool of the name that it gives is not for it: the Task does not queue there.
+    pub(super) barred: bool,
     /// The watch no longer shows it.
     pub(super) left: bool,
     /// Stored attempts that its status does not know.
     pub(super) stored: Stored,
+    /// How it stands to the Tasks that it depends on; `None` where there are none, or it was placed before.
+    pub(super) depends: Option<Box<Depends>>,
     /// How far its attempt is.
     pub(super) progress: Known,
 }
@@ -48,7 +66,7 @@ impl TaskState {
     /// A write of the status failed or its answer was lost: the next write waits, longer each time.
     /// The cause may last, such as a policy or a full database.
     pub(super) fn put_off(&mut self, now: Timestamp) {
-        let wait = Duration::from_secs(1 << self.refused.min(10)).min(WRITE_AGAIN);
+        let wait = doubled(AGAIN, self.refused, WRITE_AGAIN);
         self.refused = self.refused.saturating_add(1);
         self.write_at = Some(now + wait);
         self.aside |= self.refused >= LASTING;
@@ -57,9 +75,9 @@ impl TaskState {
     /// The API server will never take that status: another one is tried later, after longer and
     /// longer pauses.
     pub(super) fn set_aside(&mut self, now: Timestamp) {
-        let wait = REFUSED_AGAIN.saturating_mul(1 << self.invalid.min(10));
+        let wait = doubled(REFUSED_AGAIN, self.invalid, REFUSED_LONGEST);
         self.invalid = self.invalid.saturating_add(1);
-        self.write_at = Some(now + wait.min(REFUSED_LONGEST));
+        self.write_at = Some(now + wait);
         self.aside = true;
     }
 
@@ -70,9 +88,20 @@ impl TaskState {
         self.aside = false;
     }
 
+    /// Whether neither its user nor a Task that it depends on keeps it from starting.
+    pub(super) fn may_start(&self) -> bool {
+        let depends = self.depends.as_deref();
+        !self.entry.suspend && depends.is_none_or(Depends::lets_start)
+    }
+
+    /// Whether it pauses after a failure: it keeps its place in the queue, and asks for nothing meanwhile.
+    pub(super) const fn pauses(&self) -> bool {
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.retry_at.is_some())
+    }
+
     /// Whether it waits for a place.
     pub(super) fn queues(&self) -> bool {
-        matches!(self.stage, Stage::Waiting(_)) && !self.entry.suspend && !self.aside
+        matches!(self.stage, Stage::Waiting(_)) && !self.aside && !self.barred && self.may_start()
     }
 }
 
@@ -113,12 +142,15 @@ pub(super) enum Stage {
 
 #[derive(Debug)]
 pub(super) struct Waiting {
-    /// Since when. What a fetch finds that began before may be older than the Task.
+    /// Since when, as this process has seen it; where the Task depends on others, since these have ended. What a fetch
+    /// finds that began before may be older than the Task.
     pub(super) came: Timestamp,
     /// When the wait is worth a write.
     pub(super) tell_at: Timestamp,
     /// Why it waits for another attempt: a machine was lost, or the attempt was stopped.
     pub(super) again: Option<Why>,
+    /// Ranks that do not run again.
+    pub(super) keeping: Option<Box<Keeping>>,
     pub(super) references: References,
     /// Its files, where they come from git.
     pub(super) fetch: Fetch,
@@ -127,6 +159,10 @@ pub(super) struct Waiting {
     /// Why it cannot be placed for now although there is room.
     pub(super) obstacle: Option<Why>,
     pub(super) not_before: Option<Timestamp>,
+    /// When the pause after a failure is over.
+    pub(super) retry_at: Option<Timestamp>,
+    /// When the Task has waited longer than its `queueTimeout`.
+    pub(super) give_up_at: Option<Timestamp>,
     pub(super) told: Option<Why>,
     /// Its place in the queue is not written anew before.
     pub(super) count_at: Timestamp,
@@ -169,6 +205,10 @@ pub(super) struct Attempt {
     /// The object as the placement write answered it, until every run is started.
     pub(super) task: Option<Arc<Task>>,
     pub(super) stop: Option<StopWhy>,
+    /// Ranks that do not run again.
+    pub(super) kept: Option<Kept>,
+    /// Of a Task with `forEach`: what is known of its items.
+    pub(super) map: Option<Box<MapState>>,
 }
 
 /// Why an attempt is stopped. Later variants win over earlier ones.
@@ -182,6 +222,8 @@ pub(super) enum StopWhy {
     PoolOff,
     /// The Task is suspended.
     Suspended,
+    /// The Task runs longer than its `activeDeadline`.
+    Overdue,
     /// The Pool is deleted.
     PoolDeleted,
 }
@@ -192,6 +234,7 @@ impl StopWhy {
             Self::Drained | Self::Interrupted => reason::INTERRUPTED,
             Self::PoolOff => reason::POOL_OFF,
             Self::Suspended => reason::SUSPENDED,
+            Self::Overdue => reason::DEADLINE_EXCEEDED,
             Self::PoolDeleted => reason::POOL_DELETED,
         }
     }
@@ -200,6 +243,14 @@ impl StopWhy {
 #[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) place: SlotAttempt,
+    /// What its place costs in an hour; `None` while its machine was not seen.
+    pub(super) price: Option<Usd>,
+    /// When its place was taken; `None` where an earlier leader took it, which is as long ago as its attempt at most.
+    pub(super) placed_at: Option<Timestamp>,
+    /// When its machine was found to be gone.
+    pub(super) lost_at: Option<Timestamp>,
+    /// Whether its rank does not run again: an earlier attempt has its outcome, and no machine has the run.
+    pub(super) kept: bool,
     /// Name of its Machine; empty while an adopted run's machine was not seen yet.
     pub(super) machine: Arc<str>,
     pub(super) stage: RunStage,
@@ -241,6 +292,10 @@ pub(super) struct Run {
     pub(super) hold: Option<Hold>,
     /// Its machine does not give its log or result.
     pub(super) unread: Option<Unread>,
+    /// Of a worker of a map: items that it was given, or how they ended, may be on its machine alone.
+    pub(super) holds_items: bool,
+    /// What it has not told of its items will never be told: its machine is gone, or has never had it.
+    pub(super) items_lost: bool,
 }
 
 /// A hold: the log and result of a run wait on its machine, for a limited time.
@@ -336,6 +391,17 @@ impl Run {
         }
     }
 
+    /// What it costs, where its price is known; its attempt was placed then and is over. A worker of a map may have come
+    /// and gone meanwhile.
+    pub(super) fn cost(&self, placed: Timestamp, now: Timestamp) -> Option<Usd> {
+        let (placed, over) = (self.placed_at.unwrap_or(placed), self.lost_at.unwrap_or(now));
+        let result = match &self.collect {
+            Collect::Done(collected) => Some(&collected.result),
+            Collect::Not | Collect::InFlight => None,
+        };
+        self.price.map(|price| cost::of_run(price, result, placed, over))
+    }
+
     /// The run cannot go on for now; keeps the time since when.
     pub(super) fn hold_up(&mut self, why: Why, now: Timestamp) {
         let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
@@ -352,7 +418,7 @@ impl Run {
 
     /// An effect for it failed and is tried again, after longer and longer pauses.
     pub(super) fn put_off(&mut self, longest: Duration, now: Timestamp) {
-        let wait = Duration::from_secs(1 << self.failures.min(10)).min(longest);
+        let wait = doubled(AGAIN, self.failures, longest);
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some(now + wait);
     }
@@ -423,6 +489,17 @@ impl Run {
         }
     }
 
+    /// Its agent does not know the run, and has given it no item.
+    pub(super) const fn never_had_items(&mut self) {
+        self.holds_items = false;
+        self.items_lost = true;
+    }
+
+    /// Whether its machine alone may know something of its items.
+    pub(super) const fn keeps_items(&self) -> bool {
+        self.holds_items && !self.items_lost && !self.discard
+    }
+
     /// Whether the run counts as killed with a machine that ran out of memory: it ran there, or may
     /// have. An ended run is no cause, even if it was not collected.
     pub(super) const fn is_starved(&self) -> bool {
@@ -440,6 +517,19 @@ impl Run {
             self.stage,
             RunStage::Reserved | RunStage::Starting | RunStage::Running
         )
+    }
+
+    /// How it failed, if it failed by itself and its end is collected.
+    pub(super) fn failure(&self) -> Option<Failure<'_>> {
+        let (RunStage::Finished(finished), Collect::Done(collected)) = (&self.stage, &self.collect) else {
+            return None;
+        };
+        let mut failure = collected.failure()?;
+        // As its agent told it: in the summary, values of Secrets are masked.
+        if !finished.exception.is_empty() {
+            failure.exception = finished.exception.as_str();
+        }
+        Some(failure)
     }
 
     /// Whether it needs nothing more before its attempt can end.
@@ -464,10 +554,6 @@ pub(super) fn has_result_left(finished: &Finished) -> bool {
 }
 
 pub(super) fn queue_key(entry: &Entry) -> QueueKey {
-    (
-        Reverse(entry.priority),
-        entry.created,
-        entry.name.clone(),
-        entry.uid.clone(),
-    )
+    let (priority, created, name) = queue_order(Some(entry.priority), entry.created, entry.name.clone());
+    (priority, created, name, entry.uid.clone())
 }

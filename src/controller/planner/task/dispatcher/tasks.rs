@@ -7,13 +7,15 @@ use skyward_api::{Task, TaskPhase};
 
 use super::{
     AGAIN, Dispatcher,
+    depending::Depends,
     progress::Known,
     state::{Attempt, Read, Run, RunStage, Stage, Stored, TaskState, Waiting, queue_key},
 };
 use crate::task::{
+    kept::Kept,
     message::Effect,
     model::{Entry, RunId, Uid},
-    status::{self, Counts},
+    status::Counts,
 };
 
 impl Dispatcher {
@@ -31,6 +33,7 @@ impl Dispatcher {
         if let Some(task) = self.tasks.get_mut(&uid) {
             task.left = false;
             self.refresh(entry, now);
+            self.take_growth(&uid, now);
         } else if !entry.phase().is_finished() {
             self.adopt(entry, now);
         }
@@ -51,8 +54,10 @@ impl Dispatcher {
         } else {
             Stage::Waiting(Waiting::new(&entry, None, now))
         };
+        if entry.has_own_pool {
+            self.own_pool.tasks.insert(uid.clone());
+        }
         let state = TaskState {
-            entry,
             counts,
             stage,
             write: None,
@@ -61,6 +66,7 @@ impl Dispatcher {
             refused: 0,
             invalid: 0,
             aside: false,
+            barred: self.pool.as_deref().is_some_and(|pool| !pool.is_for(&entry)),
             left: false,
             // A Task that came while this process leads has no unknown attempts.
             stored: if self.synced {
@@ -68,13 +74,16 @@ impl Dispatcher {
             } else {
                 Stored::Unasked
             },
+            depends: Depends::of(&entry),
             progress: Known::default(),
+            entry,
         };
         if self.synced && state.queues() {
             self.newcomers.push_back(uid.clone());
         }
         self.enqueue(&state);
         self.tasks.insert(uid.clone(), state);
+        self.depend(&uid);
         if running {
             self.live(&uid);
             self.look_for_lost(now);
@@ -85,11 +94,15 @@ impl Dispatcher {
     /// An attempt whose placement is on record; its agents may know its runs.
     fn recorded_attempt(&mut self, entry: &Entry, now: Timestamp) -> Attempt {
         let (number, places) = (entry.status.attempt, &entry.status.placed);
+        let kept = Kept::recorded(&entry.status);
         for (rank, place) in places.iter().enumerate() {
             let id = RunId::new(&entry.uid, number, rank as u32);
             let mut run = Run::new(*place, self.machine_name(*place), RunStage::Starting);
             run.sent = true;
+            run.kept = kept.as_ref().is_some_and(|kept| kept.ranks.contains(&id.rank));
+            run.price = self.price_of(*place).filter(|_| !run.kept);
             run.unasked = true;
+            run.holds_items = entry.map.is_some();
             // Only the recorded machine can report the run.
             let told = self.unclaimed.remove(&(id.clone(), *place));
             if let Some(finished) = told.as_ref().and_then(|told| told.finished.clone()) {
@@ -102,6 +115,7 @@ impl Dispatcher {
             number,
             places: places.clone(),
             started_at: entry.status.started_at.as_ref().map_or(now, |time| time.0),
+            kept,
             pool: Some(entry.status.pool_uid.clone()).filter(|uid| !uid.is_empty()),
             ..Attempt::default()
         }
@@ -125,13 +139,19 @@ impl Dispatcher {
             self.queue.remove(&queue_key(&state.entry));
             let resumed = state.entry.suspend && !entry.suspend;
             let theirs = entry.phase() == TaskPhase::Running && entry.status.attempt > state.counts.attempt;
+            if let Some(depends) = &mut state.depends {
+                depends.take_in(&entry);
+            }
             if let Stage::Waiting(waiting) = &mut state.stage {
                 if resumed {
+                    let keeping = waiting.keeping.take();
                     *waiting = Waiting::new(&entry, None, now);
+                    waiting.keeping = keeping.or(waiting.keeping.take());
                 }
                 if theirs && state.write.is_none() && !entry.status.placed.is_empty() {
                     // Another leader's placement, written before this one led: it counts.
                     state.counts = Counts::recorded(&entry);
+                    state.depends = None;
                     state.stage = Stage::Running(self.recorded_attempt(&entry, now));
                     state.written();
                 }
@@ -211,7 +231,14 @@ impl Dispatcher {
                 self.refresh(entry, now);
                 self.write_end(uid, now);
             }
-            Stage::Waiting(_) | Stage::Placing(_) | Stage::Running(_) => self.refresh(entry, now),
+            Stage::Waiting(_) => {
+                self.refresh(entry, now);
+                self.make_pool(uid, &object, now);
+            }
+            Stage::Placing(_) | Stage::Running(_) => {
+                self.refresh(entry, now);
+                self.take_growth(uid, now);
+            }
         }
         self.steer(uid, now);
         for run in self.runs_of(uid) {
@@ -233,7 +260,7 @@ impl Dispatcher {
             self.end_is_recorded(uid, now);
         } else {
             // Edited by hand, or by another leader: its runs belong to no Task any more.
-            let ended_at = status::recorded_end(&entry.status);
+            let ended_at = entry.status.recorded_end();
             self.expire(uid, &entry.name, entry.ttl, ended_at.unwrap_or(now));
             self.remove_task(uid, now);
         }
@@ -262,6 +289,8 @@ impl Dispatcher {
             return;
         };
         self.queue.remove(&queue_key(&task.entry));
+        self.end_map(uid);
+        self.own_pool.forget(uid);
         if !task.left {
             self.departed.insert(uid.clone());
         }

@@ -9,14 +9,16 @@ use serde_json::json;
 use skyward_api::{
     Task, TaskPhase, TaskStatus,
     condition::{self, reason},
-    task::{RunResult, SourceStatus},
+    task::{RetryScope, RunResult, SourceStatus},
 };
 use skyward_core::session::AgentError;
 
 use super::*;
 use crate::task::{
+    dependencies::Found,
     message::{
-        CollectError, Collected, FetchKey, FetchOrder, Remembered, StartError, StartOrder, WriteError,
+        CollectError, Collected, FetchKey, FetchOrder, MapNews, MapTold, PoolError, Remembered, StartError,
+        StartOrder, WriteError,
     },
     model::Entry,
     references::Resolved,
@@ -25,12 +27,20 @@ use crate::task::{
 
 mod agents;
 mod chaos;
+mod costs;
+mod demand;
+mod depending;
 mod faults;
 mod git;
 mod holds;
+mod keeping;
+mod maps;
+mod order;
+mod own_pool;
 mod processes;
 mod progress;
 mod restored;
+mod retries;
 mod stories;
 mod told;
 mod waits;

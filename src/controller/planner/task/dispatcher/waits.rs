@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use skyward_api::{
     TaskPhase,
     condition::{self, cut, reason},
@@ -11,6 +12,9 @@ use skyward_api::{
 
 use super::{
     Dispatcher, LOOK_AGAIN, RECOUNT, SKEW, TROUBLE, WORTH_TELLING,
+    deadlines::{recorded_patience, recorded_pause},
+    depending::Depends,
+    own_pool,
     standing::{self, Standing},
     state::{Fetch, Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
 };
@@ -18,6 +22,7 @@ use crate::{
     base::time::after,
     events::{self, EventSpec},
     task::{
+        kept::Kept,
         model::{Entry, MachineView, PoolView, Uid},
         references::{Resolved, Unresolved, unchanged},
         run::Ending,
@@ -39,26 +44,41 @@ impl Waiting {
                     before: standing::before_in(&scheduled.message),
                 })
             });
-        Self {
+        let retry_at = recorded_pause(entry, now);
+        let mut waiting = Self {
             came: now,
             tell_at: now + WORTH_TELLING,
             again,
+            keeping: None,
             references: References::Unread,
             fetch: Fetch::Not,
             failed_fetches: 0,
             obstacle: None,
             not_before: None,
+            retry_at,
+            give_up_at: recorded_patience(entry, retry_at, now),
             told,
             count_at: now + RECOUNT,
-        }
+        };
+        // That of an attempt under way is for its own ranks.
+        let is_over = entry.phase() != TaskPhase::Running;
+        waiting.keep(Kept::recorded(&entry.status).filter(|_| is_over));
+        waiting
     }
 }
 
 /// Longest list of names of other Pools in a message, in bytes: thousands of Tasks may wait for one Pool.
 const OTHERS: usize = 300;
 
-const KNOWN_WAITS: [&str; 19] = [
+const KNOWN_WAITS: [&str; 26] = [
+    reason::WAITING_FOR_TASK,
+    reason::DEPENDENCY_CYCLE,
     reason::NAMESPACE_NOT_SERVED,
+    reason::CREATING_POOL,
+    reason::POOL_REFUSED,
+    reason::POOL_NAME_TAKEN,
+    reason::POOL_NOT_SHARED,
+    reason::NO_AVAILABLE_PROVIDER,
     reason::WAITING_FOR_MACHINE,
     reason::POOL_NOT_FOUND,
     reason::POOL_NOT_READY,
@@ -79,7 +99,9 @@ const KNOWN_WAITS: [&str; 19] = [
     reason::INVALID_SPEC,
 ];
 
-const KNOWN_TROUBLES: [&str; 12] = [
+const KNOWN_TROUBLES: [&str; 14] = [
+    reason::ITEMS_NOT_READ,
+    reason::MACHINE_UNFIT,
     reason::RESULT_STORE_FULL,
     reason::STORE_QUOTA_EXCEEDED,
     reason::RESULT_STORE_UNAVAILABLE,
@@ -153,18 +175,27 @@ impl Dispatcher {
         }
         let Some(task) = self.tasks.get(uid) else { return };
         let pool = self.pool.as_deref();
-        let deleted = pool.is_some_and(|pool| pool.deleted_at.is_some_and(|at| task.entry.created <= at));
+        let deleted = pool.is_some_and(|pool| task.goes_with(pool));
         match &task.stage {
             Stage::Waiting(_) if deleted && task.write.is_none() && task.read == Read::Not => {
                 let name = &task.entry.pool;
+                let again = if task.entry.has_own_pool {
+                    ""
+                } else {
+                    " for another Pool"
+                };
                 let why = Why::new(
                     reason::POOL_DELETED,
                     format!(
-                        "Pool \"{name}\" was deleted before the Task could run; create the Task again for another Pool"
+                        "Pool \"{name}\" was deleted before the Task could run; create the Task again{again}"
                     ),
                 );
                 let status = status::ended(&task.entry, task.counts, &[], None, Some(why), now);
                 self.end_task(uid, status, now);
+            }
+            Stage::Waiting(_) => {
+                self.weigh_dependencies(uid, now);
+                self.end_wait(uid, now);
             }
             Stage::Running(attempt) => {
                 // A Pool that was deleted and created again under the same name did not own this Task.
@@ -175,16 +206,21 @@ impl Dispatcher {
                 let stop = match pool {
                     None => Some(StopWhy::PoolDeleted),
                     Some(pool) if deleted || is_other(pool) => Some(StopWhy::PoolDeleted),
+                    Some(_) if self.is_overdue(&task.entry, now) => Some(StopWhy::Overdue),
                     Some(_) if task.entry.suspend => Some(StopWhy::Suspended),
                     Some(pool) if pool.why_suspended.is_some() => Some(StopWhy::PoolOff),
-                    Some(_) if self.loses_machine(uid, attempt.number) => Some(StopWhy::Drained),
+                    // Of a map only the workers there end.
+                    Some(_) if task.entry.map.is_none() && self.loses_machine(uid, attempt.number) => {
+                        Some(StopWhy::Drained)
+                    }
                     Some(_) => None,
                 };
                 if let Some(stop) = stop {
                     self.stop_attempt(uid, stop, now);
                 }
+                self.tend_map(uid, now);
             }
-            Stage::Waiting(_) | Stage::Placing(_) | Stage::Ending(_) => {}
+            Stage::Placing(_) | Stage::Ending(_) => {}
         }
     }
 
@@ -216,7 +252,9 @@ impl Dispatcher {
             Stage::Waiting(waiting) => {
                 // Once is enough: from then on the Task waits like any other.
                 let may_go_on = waiting.not_before.take_if(|at| *at <= now).is_some();
+                let is_over = waiting.retry_at.take_if(|at| *at <= now).is_some();
                 let due = may_go_on
+                    || is_over
                     || matches!(waiting.references, References::Missing(until) if until <= now)
                     || matches!(waiting.fetch, Fetch::Failed(until, _) if until <= now);
                 self.dirty |= due;
@@ -228,12 +266,21 @@ impl Dispatcher {
                     self.reread(uid);
                 }
             }
-            Stage::Running(_) => self.conclude(uid, now),
+            Stage::Running(_) => {
+                if self
+                    .tasks
+                    .get(uid)
+                    .is_some_and(|task| self.is_overdue(&task.entry, now))
+                {
+                    self.steer(uid, now);
+                }
+                self.conclude(uid, now);
+            }
         }
     }
 
     /// Why the Task waits, as far as is known now.
-    fn why_waiting(&self, task: &TaskState, waiting: &Waiting, standing: Option<Standing>) -> Why {
+    pub(super) fn why_waiting(&self, task: &TaskState, waiting: &Waiting, standing: Option<Standing>) -> Why {
         let name = &task.entry.pool;
         if task.entry.suspend {
             return Why::new(
@@ -250,7 +297,13 @@ impl Dispatcher {
                 ),
             );
         }
+        if let Some(why) = task.depends.as_deref().and_then(Depends::why) {
+            return why;
+        }
         let Some(pool) = self.pool.as_deref() else {
+            if task.entry.has_own_pool {
+                return self.own_pool.why(name);
+            }
             let others = match self.others.as_slice() {
                 [] => "no other Pool is there".to_owned(),
                 names => format!("there are: {}", cut(&names.join(", "), OTHERS)),
@@ -263,6 +316,9 @@ impl Dispatcher {
                 ),
             );
         };
+        if task.barred {
+            return own_pool::why_barred(&task.entry, pool);
+        }
         if pool.deleted_at.is_some() {
             return Why::new(
                 reason::POOL_NOT_READY,
@@ -277,6 +333,15 @@ impl Dispatcher {
                 format!("Pool \"{name}\" is off: {why_suspended}"),
             );
         }
+        if let Some(at) = waiting.retry_at {
+            let next = task.counts.attempt.saturating_add(1);
+            let again = waiting.again.as_ref().map_or_else(
+                || format!("attempt {next} follows"),
+                |again| again.message.clone(),
+            );
+            let at = at.strftime("%Y-%m-%d %H:%M:%S UTC");
+            return Why::new(reason::RETRYING, format!("{again} at {at} (retries.backoff)"));
+        }
         let hindrance = waiting.obstacle.as_ref().filter(|why| {
             why.reason != reason::WAITING_FOR_MACHINE || self.machines.values().any(MachineView::takes_runs)
         });
@@ -285,6 +350,16 @@ impl Dispatcher {
         }
         if !self.machines.values().any(MachineView::takes_runs) {
             return match &pool.not_ready {
+                // Nobody mends the Pool of one Task, whose template is fixed.
+                Some((why, message)) if task.entry.has_own_pool && why == reason::NO_AVAILABLE_PROVIDER => {
+                    Why::new(
+                        reason::NO_AVAILABLE_PROVIDER,
+                        format!(
+                            "no offer fits spec.poolTemplate: {message} Create the Task again with a template that \
+                             fits; where offers that fit come back, it starts by itself"
+                        ),
+                    )
+                }
                 Some((reason, message)) => Why {
                     reason: reason::POOL_NOT_READY,
                     detail: reason.clone(),
@@ -408,6 +483,7 @@ impl Dispatcher {
             return false;
         };
         let stopped = task.entry.phase() == TaskPhase::Running;
+        let depends = task.depends.as_deref();
         let at_once = task.entry.suspend
             || (stopped
                 && self
@@ -419,19 +495,29 @@ impl Dispatcher {
             || !self.viewed
             || !self.synced
             || task.write_at.is_some_and(|at| at > now)
+            || (self.served && !task.entry.suspend && depends.is_some_and(Depends::is_unread))
             || (!at_once && waiting.tell_at > now);
         if hold {
             return false;
         }
         let why = self.why_waiting(task, waiting, standing);
         let is_told = waiting.told.as_ref().is_some_and(|told| {
-            told.is_like(&why) && (waiting.count_at > now || !is_outdated(told.before, why.before))
+            let is_recorded = depends.is_none_or(|depends| depends.records == task.entry.status.dependencies);
+            told.is_like(&why)
+                && is_recorded
+                && (waiting.count_at > now || !is_outdated(told.before, why.before))
         });
         // A Task that was set aside tries whether the API server takes a status now.
         if is_told && !stopped && !task.aside {
             return false;
         }
-        let status = status::waiting(&task.entry, task.counts, &why, now);
+        let mut status = status::waiting(&task.entry, task.counts, &why, now);
+        status.retry_at = waiting.retry_at.map(Time);
+        let patience = waiting.give_up_at.filter(|_| task.may_start());
+        status.queue_deadline = patience.map(Time);
+        if let Some(keeping) = &waiting.keeping {
+            keeping.kept.note(&mut status);
+        }
         if let Some(Stage::Waiting(waiting)) = self.tasks.get_mut(uid).map(|task| &mut task.stage) {
             waiting.told = Some(why);
             waiting.count_at = now + RECOUNT;
@@ -460,7 +546,10 @@ impl Dispatcher {
             .min_by_key(|(trouble, _)| trouble.since);
         // A hold has Events of its own.
         let is_held = worst.is_some_and(|(_, held)| held);
-        let why = worst.map(|(trouble, _)| trouble.why.clone());
+        let of_map = attempt.map.as_ref().and_then(|map| map.trouble.as_ref());
+        let of_map = of_map.filter(|trouble| trouble.since + TROUBLE <= now);
+        let why = worst.map(|(trouble, _)| trouble).or(of_map);
+        let why = why.map(|trouble| trouble.why.clone());
         let known = task.entry.status.reason.as_str();
         // A new leader does not know the cause yet, and a trouble that has just begun may last.
         let goes_on = || {

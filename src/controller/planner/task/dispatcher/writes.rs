@@ -31,6 +31,9 @@ impl Dispatcher {
             return;
         };
         task.progress.add_to(&mut status, &task.entry.status);
+        if let Some(depends) = &task.depends {
+            status.dependencies.clone_from(&depends.records);
+        }
         self.writes += 1;
         task.write = Some(self.writes);
         task.write_at = None;
@@ -70,7 +73,10 @@ impl Dispatcher {
                         self.refresh(entry, now);
                         self.write_end(uid, now);
                     }
-                    Stage::Waiting(_) | Stage::Running(_) => self.refresh(entry, now),
+                    Stage::Waiting(_) | Stage::Running(_) => {
+                        self.refresh(entry, now);
+                        self.take_growth(uid, now);
+                    }
                 }
             }
             Err(WriteError::Gone) => self.task_is_gone(uid, now),
@@ -184,11 +190,12 @@ impl Dispatcher {
             let note = format!("completed after {}: {message}", status.duration);
             EventSpec::normal(events::reason::TASK_COMPLETED, "Complete", note)
         } else {
+            self.effects.push(Effect::Failed(status.reason.clone()));
             let note = format!("{}: {message}", status.reason);
             EventSpec::warning(events::reason::TASK_FAILED, "Fail", note)
         };
         let name = task.entry.name.clone();
-        let (ttl, ended_at) = (task.entry.ttl, status::recorded_end(status));
+        let (ttl, ended_at) = (task.entry.ttl, status.recorded_end());
         self.expire(uid, &name, ttl, ended_at.unwrap_or(now));
         self.publish_merged(uid, event);
         self.remove_task(uid, now);

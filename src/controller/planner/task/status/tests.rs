@@ -40,6 +40,9 @@ fn failed(text: &str) -> Collected {
 const COUNTS: Counts = Counts {
     attempt: 1,
     interruptions: 0,
+    failures: 0,
+    ignored: 0,
+    cost: Usd::ZERO,
 };
 
 #[test]
@@ -108,6 +111,7 @@ fn the_worst_broadcast_stays_below_the_limit() {
                     attempt: 4_000_000_000,
                 }),
                 machine: "m",
+                cost: None,
                 collected: (slot % 2 == 0).then_some(&collected),
             })
             .collect();
@@ -133,6 +137,7 @@ fn failed_results_are_shown_before_others() {
         .map(|slot| Rank {
             place: Some(place(slot)),
             machine: "m",
+            cost: None,
             collected: Some(if slot == 11 { &bad } else { &good }),
         })
         .collect();
@@ -171,6 +176,7 @@ fn a_task_ends_with_its_last_rank_also_where_its_status_does_not_show_that_one()
         .map(|slot| Rank {
             place: Some(place(slot)),
             machine: "m",
+            cost: None,
             collected: Some(if slot == 11 { &slow } else { &quick }),
         })
         .collect();
@@ -189,6 +195,7 @@ fn a_task_is_finished_at_either_end() {
         let rank = Rank {
             place: Some(place(0)),
             machine: "m",
+            cost: None,
             collected: Some(&collected),
         };
         let status = ended(&entry(), COUNTS, &[rank], Some(time(0)), None, time(1));
@@ -211,23 +218,24 @@ fn a_machine_whose_clock_is_wrong_neither_shortens_nor_lengthens_a_ttl() {
         let rank = Rank {
             place: Some(place(0)),
             machine: "m",
+            cost: None,
             collected: Some(&collected),
         };
         let status = ended(&entry(), COUNTS, &[rank], Some(time(100)), None, time(160));
         assert_eq!(status.finished_at, Some(Time(time(finished))), "{what}");
-        assert_eq!(recorded_end(&status), Some(time(160)), "{what}");
+        assert_eq!(status.recorded_end(), Some(time(160)), "{what}");
     }
 }
 
 #[test]
 fn an_end_that_was_written_by_hand_has_a_time_too() {
     let mut status = TaskStatus::default();
-    assert_eq!(recorded_end(&status), None);
+    assert_eq!(status.recorded_end(), None);
     let condition = NewCondition::new(condition::RUNNING, true, reason::STARTED, "it runs");
     status.conditions = condition::apply(&[], &[condition], None, time(10));
-    assert_eq!(recorded_end(&status), Some(time(10)));
+    assert_eq!(status.recorded_end(), Some(time(10)));
     status.finished_at = Some(Time(time(20)));
-    assert_eq!(recorded_end(&status), Some(time(20)));
+    assert_eq!(status.recorded_end(), Some(time(20)));
 }
 
 #[test]
@@ -260,4 +268,30 @@ fn a_wait_after_an_attempt_says_that_nothing_runs() {
     );
     assert_eq!(held.phase, Some(TaskPhase::Suspended));
     assert!(condition::is_true(&held.conditions, condition::SUSPENDED));
+}
+
+#[test]
+fn what_a_task_costs_is_what_its_runs_cost_also_those_of_earlier_attempts() {
+    let collected = succeeded_at(1);
+    let rank = |cents| Rank {
+        place: Some(place(0)),
+        machine: "m",
+        cost: Some(Usd::cents(cents)),
+        collected: Some(&collected),
+    };
+    let counts = Counts {
+        cost: Usd::cents(50),
+        ..COUNTS
+    };
+    let status = ended(
+        &entry(),
+        counts,
+        &[rank(25), rank(0)],
+        Some(time(0)),
+        None,
+        time(1),
+    );
+    assert_eq!(status.cost, "0.75");
+    let costs: Vec<&str> = status.results.iter().map(|result| result.cost.as_str()).collect();
+    assert_eq!(costs, ["0.25", ""]);
 }

@@ -218,7 +218,7 @@ impl World {
     }
 
     /// Orders a machine, which takes a second.
-    pub(super) fn order(&mut self, facts: &facts::MachineFacts) -> Result<String, ProviderError> {
+    pub(crate) fn order(&mut self, facts: &facts::MachineFacts) -> Result<String, ProviderError> {
         self.now += SignedDuration::from_secs(1);
         let now = self.now;
         let cloud = self.clouds.get_mut(&facts.spec.provider).unwrap();

@@ -141,7 +141,9 @@ impl World {
                     cloud.capabilities.host_keys,
                 )
             }),
+            idle_timeout: None,
             marketplace: cloud.is_some_and(|cloud| cloud.capabilities.marketplace),
+            unpriced: cloud.is_some_and(|cloud| cloud.capabilities.unpriced),
         }
     }
 }

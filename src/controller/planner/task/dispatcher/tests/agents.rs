@@ -1,5 +1,7 @@
 //! Carries effects out in the world and answers them.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::{world::World, *};
 
 /// A run as its agent has it.
@@ -107,6 +109,41 @@ impl World {
                     Ok(self.objects.get(&uid).cloned().map(Arc::new))
                 };
                 self.answers.push_back(Event::Reread(uid, result));
+            }
+            Effect::ReadDependency(name) => {
+                self.dependency_reads += 1;
+                let result = if before || after {
+                    Err("test".to_owned())
+                } else {
+                    let mut tasks = self.objects.values();
+                    let found = tasks.find(|task| task.metadata.name.as_deref() == Some(&*name));
+                    Ok(found.and_then(Found::of))
+                };
+                self.answers.push_back(Event::Dependency(name, result));
+            }
+            Effect::MakePool(pool) => {
+                let result = if before {
+                    Err(PoolError::Unknown("test".to_owned()))
+                } else {
+                    self.make_pool(&pool)
+                };
+                let result = if after {
+                    Err(PoolError::Unknown("test".to_owned()))
+                } else {
+                    result
+                };
+                self.answers.push_back(Event::PoolMade(result));
+            }
+            Effect::DeletePool(uid) => {
+                if !before {
+                    self.delete_pool(&uid);
+                }
+                let result = if before || after {
+                    Err("test".to_owned())
+                } else {
+                    Ok(())
+                };
+                self.answers.push_back(Event::PoolDeleted(result));
             }
             Effect::ListMachines => {
                 let result = if before {
@@ -272,6 +309,19 @@ impl World {
                 };
                 self.answers.push_back(Event::TaskRecalled(uid, result));
             }
+            Effect::KeepRanks { uid, ranks, attempt } => {
+                let result = match &self.store_problem {
+                    Some(problem) => Err(problem.clone()),
+                    None if before => Err(CollectError::Store("test".to_owned())),
+                    None => Ok(self.keep_ranks(&uid, &ranks, attempt)),
+                };
+                let result = if after {
+                    Err(CollectError::Store("test".to_owned()))
+                } else {
+                    result
+                };
+                self.answers.push_back(Event::RanksKept { uid, attempt, result });
+            }
             Effect::CopyLog { run, .. } => self.answers.push_back(Event::LogCopied(run)),
             Effect::Forget { machine, runs } => {
                 let refuses = self.refuses_epoch(&machine);
@@ -299,8 +349,16 @@ impl World {
                 let result = if after { Err(lost()) } else { result };
                 self.answers.push_back(Event::Forgotten { runs, result });
             }
+            Effect::BeginMap(order) => {
+                let before = self.maps.insert(order.uid, None);
+                assert!(before.is_none(), "a map runs once");
+            }
+            Effect::TellMap(uid, news) => drop(self.maps.insert(uid, Some(*news))),
+            Effect::EndMap(uid) => drop(self.maps.remove(&uid)),
             Effect::DeleteStored(uid) => self.deleted_stored.push(uid),
             Effect::Publish { event, .. } => self.published.push(event.reason),
+            Effect::Failed(reason) => self.counted.push(reason),
+            Effect::Retried(cause) => self.counted.push(cause.as_str().to_owned()),
             Effect::DoubtLeadership(machine) => self.doubted.push(machine),
             Effect::Expire { .. }
             | Effect::Live(..)
@@ -309,6 +367,25 @@ impl World {
             | Effect::RunEnded(..)
             | Effect::Warn(_) => {}
         }
+    }
+
+    /// The store has the newest outcome of each of these ranks under that attempt, too.
+    fn keep_ranks(&mut self, uid: &Uid, ranks: &[u32], attempt: u32) -> Vec<(u32, Box<Collected>)> {
+        let mut kept = Vec::new();
+        for rank in ranks {
+            let is_its = |run: &RunId| run.uid == *uid && run.rank == *rank && run.attempt < attempt;
+            let earlier = self
+                .outcomes
+                .iter()
+                .rev()
+                .find(|(run, collected)| is_its(run) && collected.reason == reason::SUCCEEDED);
+            if let Some(collected) = earlier.map(|(_, collected)| collected.clone()) {
+                self.outcomes
+                    .insert(RunId::new(uid, attempt, *rank), collected.clone());
+                kept.push((*rank, collected));
+            }
+        }
+        kept
     }
 
     fn write(&mut self, uid: &Uid, version: &str, status: TaskStatus) -> Result<Arc<Task>, WriteError> {
@@ -397,7 +474,14 @@ fn collected(finished: &Finished) -> Collected {
         Ending::Exited => reason::NON_ZERO_EXIT,
         Ending::StartFailed => reason::START_FAILED,
         Ending::OutOfMemory => reason::OUT_OF_MEMORY,
+        Ending::FunctionRaised => reason::FUNCTION_RAISED,
         _ => reason::STOPPED,
+    };
+    // No machine has told when such a run began and ended.
+    let is_our_word = matches!(finished.ending, Ending::OutOfMemory);
+    let time = |milliseconds: u64| {
+        let at = Timestamp::from_millisecond(milliseconds as i64).unwrap();
+        is_our_word.then_some(Time(at))
     };
     Collected {
         reason,
@@ -405,6 +489,9 @@ fn collected(finished: &Finished) -> Collected {
             reason: reason.to_owned(),
             exit_code: Some(finished.exit_code),
             message: finished.message.clone(),
+            exception: finished.exception.clone(),
+            started_at: time(finished.started_ms),
+            finished_at: time(finished.finished_ms),
             ..RunResult::default()
         },
     }

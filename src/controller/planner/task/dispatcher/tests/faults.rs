@@ -457,7 +457,7 @@ fn an_end_that_is_refused_for_long_is_tried_less_and_less_often_and_not_lost() {
     world.pass(31);
     let status = world.status(&uid);
     assert_eq!((status.phase, world.ends[&uid]), (Some(TaskPhase::Succeeded), 1));
-    let recorded = crate::task::status::recorded_end(&status).unwrap();
+    let recorded = status.recorded_end().unwrap();
     assert!(
         recorded + Duration::from_secs(31) > world.now,
         "a ttl counts from when it could be seen"

@@ -1,5 +1,7 @@
 //! Several processes of one Task on each machine.
 
+use skyward_api::condition;
+
 use super::{world::World, *};
 
 /// Creates a Task with so many processes on each machine.
@@ -107,4 +109,22 @@ fn more_processes_than_a_machine_has_places_wait_until_the_pool_gives_it_more() 
     world.quiet();
     assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
     assert_eq!(world.active().len(), 3);
+}
+
+#[test]
+fn processes_on_a_machine_with_one_place_for_threads_are_told_what_makes_it_more() {
+    let mut world = World::new(1, 1);
+    world.pool.as_mut().unwrap().threads = Some(8);
+    world.show_views();
+    world.quiet();
+    let uid = create_with_processes(&mut world, 2);
+    world.pass(6);
+    let conditions = world.status(&uid).conditions;
+    let scheduled = condition::find(&conditions, condition::SCHEDULED).unwrap();
+    assert_eq!(scheduled.reason, "TooManyProcesses");
+    assert!(
+        scheduled.message.contains("worker.executor is Thread"),
+        "{}",
+        scheduled.message
+    );
 }

@@ -4,12 +4,6 @@ use skyward_api::condition;
 
 use super::{world::World, *};
 
-fn only_run(world: &World) -> (SlotAttempt, RunId) {
-    let active = world.active();
-    assert_eq!(active.len(), 1, "{active:?}");
-    active[0].clone()
-}
-
 #[test]
 fn a_task_costs_two_status_writes() {
     let mut world = World::new(1, 1);
@@ -18,7 +12,7 @@ fn a_task_costs_two_status_writes() {
     world.quiet();
     assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
     assert_eq!(world.status(&uid).done, "0/1");
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 0);
     world.quiet();
     let status = world.status(&uid);
@@ -66,7 +60,7 @@ fn higher_priority_starts_first_then_the_older_one() {
     world.quiet();
     let mut order = Vec::new();
     for _ in 0..3 {
-        let (place, run) = only_run(&world);
+        let (place, run) = world.only_run();
         order.push(run.uid.clone());
         world.finish(place, &run, 0);
         world.quiet();
@@ -89,11 +83,11 @@ fn what_reads_a_secret_first_keeps_its_turn() {
     world.quiet();
     // Values that were read before are too old by the time there is room.
     world.pass(60);
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     assert_eq!(run.uid, first);
     world.finish(place, &run, 0);
     world.quiet();
-    assert_eq!(only_run(&world).1.uid, urgent);
+    assert_eq!(world.only_run().1.uid, urgent);
 }
 
 #[test]
@@ -124,7 +118,7 @@ fn a_lost_machine_is_one_interruption_and_another_attempt() {
     world.quiet();
     let uid = world.create("t", json!("One"));
     world.quiet();
-    let (place, _) = only_run(&world);
+    let (place, _) = world.only_run();
     world.lose_machine(place);
     world.quiet();
     world.pass(6);
@@ -158,7 +152,7 @@ fn times_at_the_end_of_all_time_are_no_obstacle() {
     let spec = json!({ "pool": "p", "command": ["true"], "ttlSecondsAfterFinished": 86_400 });
     world.create_with("t", spec);
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 0);
     world.quiet();
     assert!(world.dispatcher.is_empty());
@@ -223,7 +217,7 @@ fn too_many_interruptions_fail_the_task() {
         json!({ "pool": "p", "command": ["true"], "retries": { "onInterruption": 0 } }),
     );
     world.quiet();
-    let (place, _) = only_run(&world);
+    let (place, _) = world.only_run();
     world.lose_machine(place);
     world.quiet();
     let status = world.status(&uid);
@@ -247,7 +241,7 @@ fn all_ranks_restart_together_and_only_after_the_others_stopped() {
     world.quiet();
     // The other rank was asked to stop and has not yet: nothing starts.
     assert_eq!(world.status(&uid).attempt, 1);
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     assert_eq!(world.status(&uid).attempt, 2);
@@ -264,7 +258,7 @@ fn a_deleted_task_is_stopped_forgotten_and_its_data_deleted() {
     world.delete(&uid);
     world.quiet();
     assert!(world.deleted_stored.is_empty());
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     assert!(world.machines[&place].runs.is_empty());
@@ -292,7 +286,7 @@ fn a_suspended_task_is_stopped_and_resumes_with_another_attempt() {
     world.quiet();
     world.edit(&uid, |task| task.spec.suspend = Some(true));
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     let status = world.status(&uid);
@@ -336,7 +330,7 @@ fn a_task_of_a_namespace_that_is_not_served_says_so_and_what_runs_goes_on() {
         (status.phase, status.reason.as_str()),
         (Some(TaskPhase::Pending), "NamespaceNotServed")
     );
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 0);
     world.pass(5);
     assert_eq!(world.status(&runs).phase, Some(TaskPhase::Succeeded));
@@ -356,7 +350,7 @@ fn a_deleted_pool_stops_its_runs_and_fails_every_task_it_had() {
     world.quiet();
     assert_eq!(world.status(&waits).reason, "PoolDeleted");
     assert_eq!(world.status(&runs).phase, Some(TaskPhase::Running));
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     assert_eq!(
@@ -385,7 +379,7 @@ fn a_new_leader_knows_the_pool_of_a_run_by_its_uid_whatever_the_clocks_say() {
     world.pool.as_mut().unwrap().created = world.now + Duration::from_mins(2);
     world.restart();
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 0);
     world.quiet();
     let status = world.status(&uid);
@@ -404,7 +398,7 @@ fn a_pool_that_is_made_again_did_not_own_the_runs_of_the_pool_before() {
     world.pool.as_mut().unwrap().uid = "pool-2".into();
     world.restart();
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     assert_eq!(world.status(&uid).reason, "PoolDeleted");
@@ -419,7 +413,7 @@ fn a_pool_turned_off_puts_its_tasks_back_without_counting() {
     world.pool.as_mut().unwrap().why_suspended = Some("nodes.desired of the Pool is 0");
     world.show_views();
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     let status = world.status(&uid);
@@ -510,7 +504,7 @@ fn every_attempt_has_the_files_of_the_first_one_whatever_became_of_its_source() 
         (Some(TaskPhase::Running), first())
     );
     world.content = Some("sha256:second");
-    let (place, _) = only_run(&world);
+    let (place, _) = world.only_run();
     world.lose_machine(place);
     world.quiet();
     world.add_machine(0);
@@ -559,7 +553,7 @@ fn a_run_that_nobody_claims_is_stopped_and_forgotten() {
     world.quiet();
     let uid = world.create("t", json!("One"));
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     // The Task is deleted while no controller runs.
     world.objects.remove(&uid);
     world.restart();
@@ -576,7 +570,7 @@ fn an_end_whose_answer_was_lost_is_written_once() {
     world.quiet();
     let uid = world.create("t", json!("One"));
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 0);
     loop {
         if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
@@ -604,7 +598,7 @@ fn a_status_edited_to_finished_by_hand_stops_what_runs() {
         task.status.as_mut().unwrap().phase = Some(TaskPhase::Succeeded);
     });
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     world.finish(place, &run, 143);
     world.quiet();
     assert!(world.machines[&place].runs.is_empty());
@@ -636,7 +630,7 @@ fn a_new_leader_gives_a_machine_nothing_before_its_agent_has_told_what_it_runs()
     world.quiet();
     let gone = world.create("gone", json!("One"));
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     // Deleted while no controller runs: only the agent knows of its run.
     world.objects.remove(&gone);
     world.create("next", json!("One"));
@@ -663,7 +657,7 @@ fn a_machine_that_was_killed_for_want_of_memory_is_a_failure_of_what_ran_there()
     let spec = json!({ "pool": "p", "command": ["true"], "retries": { "onInterruption": 3 } });
     let uid = world.create_with("t", spec);
     world.quiet();
-    let (place, _) = only_run(&world);
+    let (place, _) = world.only_run();
     world.starve(place);
     world.quiet();
     let status = world.status(&uid);
@@ -686,7 +680,7 @@ fn what_ended_before_its_machine_was_killed_for_want_of_memory_is_what_counts() 
     world.quiet();
     let uid = world.create("t", json!("One"));
     world.quiet();
-    let (place, run) = only_run(&world);
+    let (place, run) = world.only_run();
     // An earlier leader stored the result; this one does not know.
     let result = skyward_api::task::RunResult {
         reason: "Succeeded".into(),

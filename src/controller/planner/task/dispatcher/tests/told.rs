@@ -75,6 +75,14 @@ impl World {
                 block.line("does", format!("deletes the Task at {at}"));
                 Some(name)
             }
+            Effect::MakePool(_) => {
+                block.line("does", "makes the Pool of the Task");
+                None
+            }
+            Effect::DeletePool(_) => {
+                block.line("does", "deletes the Pool of the Task");
+                None
+            }
             Effect::ListMachines => {
                 block.line("does", "lists the Machines, past all caches");
                 None
@@ -95,13 +103,20 @@ impl World {
             | Effect::Fetch(_)
             | Effect::CancelFetch(_)
             | Effect::Reread { .. }
+            | Effect::ReadDependency(_)
             | Effect::Follow { .. }
             | Effect::Recall(_)
             | Effect::RecallTask { .. }
+            | Effect::KeepRanks { .. }
             | Effect::CopyLog { .. }
             | Effect::Live(..)
             | Effect::Progress(..)
             | Effect::Entered(_)
+            | Effect::Failed(_)
+            | Effect::Retried(_)
+            | Effect::BeginMap(_)
+            | Effect::TellMap(..)
+            | Effect::EndMap(_)
             | Effect::RunEnded(..) => return,
         };
         let what = name.map_or_else(|| "Pool n/p".to_owned(), |name| format!("Task n/{name}"));
@@ -184,6 +199,20 @@ fn a_task_runs_and_succeeds() {
     world.pass(10);
     world.happens("the run exits with 0");
     world.ends(0);
+    world.pass(10);
+    tells!(world.story());
+}
+
+#[test]
+fn a_task_that_may_fail_once_starts_again_after_a_pause_and_then_fails() {
+    let mut spec = simple();
+    spec["retries"] = json!({ "onFailure": 1, "backoff": { "initial": "5s" } });
+    let (mut world, _) = running(spec);
+    world.happens("the run exits with 1");
+    world.ends(1);
+    world.pass(10);
+    world.happens("it does so again");
+    world.ends(1);
     world.pass(10);
     tells!(world.story());
 }

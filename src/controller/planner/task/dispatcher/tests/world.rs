@@ -4,6 +4,7 @@ use super::{
     agents::{Machine, fact_of},
     *,
 };
+use crate::task::own_pool;
 
 #[derive(Debug)]
 pub(super) struct World {
@@ -27,6 +28,8 @@ pub(super) struct World {
     pub(super) writes: BTreeMap<Uid, u32>,
     pub(super) deleted_stored: Vec<Uid>,
     pub(super) published: Vec<&'static str>,
+    /// What the metrics count: causes of further attempts, and reasons of Tasks that failed.
+    pub(super) counted: Vec<String>,
     /// Machines whose agents made it doubt that this process leads.
     pub(super) doubted: Vec<Arc<str>>,
     /// What the result store has of ends.
@@ -42,10 +45,20 @@ pub(super) struct World {
     /// Runs whose value was given up.
     pub(super) gave_up: Vec<RunId>,
     pub(super) missing_references: bool,
+    /// Why the API server refuses Pools.
+    pub(super) refuses_pools: Option<&'static str>,
+    /// Whether watches show Pools as they are; else the dispatcher sees none of what happens to them.
+    pub(super) shows_pools: bool,
+    /// How often it was asked to make one, how many were made, and the UIDs of Pools that were deleted.
+    pub(super) pools_asked_for: u32,
+    pub(super) pools_made: u32,
+    pub(super) pools_deleted: Vec<String>,
     /// Digest of the files that every source has now; `None`: each source has the files that are on record.
     pub(super) content: Option<&'static str>,
     /// What a fetch from git answers; `None`: nothing, as a slow host.
     pub(super) repository: Option<Result<SourceStatus, StartError>>,
+    /// How often a Task was read that others depend on.
+    pub(super) dependency_reads: u32,
     /// The fetches that were asked for, and the fetches that were given up.
     pub(super) fetches: Vec<FetchOrder>,
     pub(super) cancelled: Vec<FetchKey>,
@@ -55,6 +68,8 @@ pub(super) struct World {
     pub(super) told_of: BTreeMap<RunId, (usize, u32)>,
     /// Names of Tasks whose statuses the API server will never take.
     pub(super) invalid: BTreeSet<String>,
+    /// Maps that run, each with what it was told last.
+    pub(super) maps: BTreeMap<Uid, Option<MapNews>>,
     /// Tell the history, to look into one.
     pub(super) told: bool,
     /// What is written down of it, and the last heading there.
@@ -67,21 +82,28 @@ pub(super) fn view(concurrency: u32, desired: u32) -> PoolView {
     PoolView {
         name: "p".into(),
         uid: "pool-uid".into(),
+        owner: None,
         created: Timestamp::from_second(1).unwrap(),
         deleted_at: None,
         why_suspended: None,
         desired,
         min: desired,
         concurrency,
+        threads: None,
         devices: skyward_api::pool::Devices::default(),
         shutdown: Duration::from_mins(1),
-        retries: 1000,
+        retries: skyward_api::task::Retries {
+            on_interruption: Some(1000),
+            ..Default::default()
+        },
         not_ready: None,
         env: Vec::new(),
         env_from: Vec::new(),
         log_limit: 256 << 20,
         user: None,
         preload: Vec::new(),
+        reuse_processes: true,
+        buffer: 0,
         reference: Default::default(),
     }
 }
@@ -105,6 +127,7 @@ impl World {
             writes: BTreeMap::new(),
             deleted_stored: Vec::new(),
             published: Vec::new(),
+            counted: Vec::new(),
             doubted: Vec::new(),
             outcomes: BTreeMap::new(),
             store_problem: None,
@@ -113,16 +136,23 @@ impl World {
             withholds: false,
             gave_up: Vec::new(),
             missing_references: false,
+            refuses_pools: None,
+            shows_pools: true,
+            pools_asked_for: 0,
+            pools_made: 0,
+            pools_deleted: Vec::new(),
             content: Some("sha256:first"),
             repository: Some(Ok(SourceStatus {
                 digest: "sha256:first".into(),
                 commit: "c1".into(),
             })),
+            dependency_reads: 0,
             fetches: Vec::new(),
             cancelled: Vec::new(),
             started_with: Vec::new(),
             told_of: BTreeMap::new(),
             invalid: BTreeSet::new(),
+            maps: BTreeMap::new(),
             told: std::env::var_os("SKYWARD_TASK_HISTORY").is_some(),
             story: None,
             tells_collections: true,
@@ -182,6 +212,46 @@ impl World {
         }
     }
 
+    /// The API server takes a Pool of one machine, unless one is there.
+    pub(super) fn make_pool(&mut self, pool: &skyward_api::Pool) -> Result<(), PoolError> {
+        self.pools_asked_for += 1;
+        if let Some(why) = self.refuses_pools {
+            return Err(PoolError::Refused(why.to_owned()));
+        }
+        if self.pool.is_none() {
+            self.pools_made += 1;
+            self.pool = Some(PoolView {
+                uid: format!("pool-{}", self.pools_made),
+                owner: own_pool::owner(pool),
+                created: self.now,
+                ..view(1, 1)
+            });
+            self.pools_changed();
+        }
+        Ok(())
+    }
+
+    /// A Pool that is deleted stays until its machines are gone.
+    pub(super) fn delete_pool(&mut self, uid: &str) {
+        let now = self.now;
+        if let Some(pool) = self
+            .pool
+            .as_mut()
+            .filter(|pool| pool.uid == uid && pool.deleted_at.is_none())
+        {
+            pool.deleted_at = Some(now);
+            self.pools_deleted.push(uid.to_owned());
+            self.pools_changed();
+        }
+    }
+
+    fn pools_changed(&mut self) {
+        if self.shows_pools {
+            let views = self.views();
+            self.watch.push_back(views);
+        }
+    }
+
     pub(super) fn show_views(&mut self) {
         let views = self.views();
         self.tell(views);
@@ -192,6 +262,7 @@ impl World {
         self.effects.clear();
         self.watch.clear();
         self.answers.clear();
+        self.maps.clear();
         self.dispatcher = Dispatcher::new(Key::new("n", "p"));
         for machine in self.machines.values_mut() {
             machine.following = None;
@@ -231,6 +302,7 @@ impl World {
         let uid: Uid = uid.into();
         self.objects.insert(uid.clone(), task);
         self.show(&uid);
+        self.tell_dependents(name);
         uid
     }
 
@@ -246,18 +318,28 @@ impl World {
     }
 
     pub(super) fn delete(&mut self, uid: &Uid) {
-        if self.objects.remove(uid).is_some() {
+        if let Some(task) = self.objects.remove(uid) {
             self.watch.push_back(Event::Left(uid.clone()));
+            self.tell_dependents(task.metadata.name.as_deref().unwrap_or_default());
+        }
+    }
+
+    /// As the router does when a Task comes, ends or is deleted that others wait for.
+    fn tell_dependents(&mut self, name: &str) {
+        let mut dependencies = self.objects.values().flat_map(|task| &task.spec.depends_on);
+        if dependencies.any(|dependency| dependency.task == name) {
+            self.watch.push_back(Event::DependencyChanged(name.into()));
         }
     }
 
     fn show(&mut self, uid: &Uid) {
         let entry = Entry::of(&self.objects[uid]).unwrap();
-        self.watch.push_back(if entry.phase().is_finished() {
-            Event::Left(uid.clone())
+        if entry.phase().is_finished() {
+            self.watch.push_back(Event::Left(uid.clone()));
+            self.tell_dependents(&entry.name);
         } else {
-            Event::Task(Box::new(entry))
-        });
+            self.watch.push_back(Event::Task(Box::new(entry)));
+        }
     }
 
     pub(super) fn tell(&mut self, event: Event) {
@@ -285,7 +367,8 @@ impl World {
                 Stage::Ending(_) => {}
             }
         }
-        assert_eq!(self.dispatcher.counts(), counted, "Tasks that wait, and that run");
+        let (waiting, running, _, _) = self.dispatcher.counts();
+        assert_eq!((waiting, running), counted, "Tasks that wait, and that run");
         let Some(pool) = &self.pool else { return };
         for (place, machine) in &self.machines {
             let active = machine.runs.values().filter(|run| run.finished.is_none()).count();
@@ -310,18 +393,24 @@ impl World {
 
     /// A run ends by itself, or because it was asked to.
     pub(super) fn finish(&mut self, place: SlotAttempt, id: &RunId, code: i32) {
+        self.end_run(place, id, Ending::Exited, code, "");
+    }
+
+    /// The function of a run raises, unless the run was asked to end.
+    pub(super) fn raise(&mut self, place: SlotAttempt, id: &RunId, exception: &str) {
+        self.end_run(place, id, Ending::FunctionRaised, 1, exception);
+    }
+
+    fn end_run(&mut self, place: SlotAttempt, id: &RunId, ending: Ending, code: i32, exception: &str) {
         let now = self.now.as_millisecond() as u64;
         let machine = self.machines.get_mut(&place).unwrap();
         let run = machine.runs.get_mut(id).unwrap();
-        let ending = if run.stopping {
-            Ending::Stopped
-        } else {
-            Ending::Exited
-        };
+        let ending = if run.stopping { Ending::Stopped } else { ending };
         let finished = Finished {
             ending,
             exit_code: code,
             message: id.to_string(),
+            exception: exception.to_owned(),
             started_ms: now,
             finished_ms: now,
             // Larger than what the fact carries: somebody must fetch it.
@@ -340,6 +429,13 @@ impl World {
             runs.map(|(id, _)| (*place, id.clone())).collect::<Vec<_>>()
         };
         self.machines.iter().flat_map(of).collect()
+    }
+
+    /// The one run that has not ended.
+    pub(super) fn only_run(&self) -> (SlotAttempt, RunId) {
+        let active = self.active();
+        assert_eq!(active.len(), 1, "{active:?}");
+        active[0].clone()
     }
 
     /// No more faults: time passes until nothing is left to do.

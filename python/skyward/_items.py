@@ -1,0 +1,361 @@
+"""Runs a function for one item after the other. The agent starts it; it is no part of the package's interface.
+
+    python _items.py CALL_FILE CHANNEL_FD OUTCOME_FD
+
+Items come through the channel, a socket, and how each ended goes back there in their order; the end of the channel is
+the end of the work. The call says how items share processes (`processes`):
+
+- `reuse`: all items run in this process, and find what earlier ones left.
+- `fresh`: each item has a process of its own, forked from this one after the import of the function's module. Where that
+  cannot be forked from, because the import started a thread or opened an accelerator, each item gets a new interpreter.
+
+With `threads` above 1 so many items run at the same time, each in a thread of this process, and their ends come in any
+order.
+
+A process that ends before it has said how its item ended is said to have (`DIED`); where that is this process, the
+agent sees it. This process never runs an item twice.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
+
+# The index of an item, and how many bytes of JSON follow: 0 means that the item is its index.
+ITEM = struct.Struct("<II")
+# Index, ending, and how many bytes of message, class of the exception and value follow.
+END = struct.Struct("<IBIII")
+# Before the end of an item in a process of its own: the process's number.
+BEGAN = 0
+ENDINGS = {"returned": 1, "raised": 2, "bad_source": 3, "not_json": 4, "too_large": 5, "no_room": 6}
+# The message says how: `exited 3` or `signaled 9`.
+DIED = 7
+LONGEST_MESSAGE = 4000
+# A line that is longer is written before its end.
+LONGEST_LINE = 8192
+
+Run = Callable[[int, bytes], bytes]
+
+
+def main() -> None:
+    if sys.argv[1] == "one":
+        one()
+        return
+    # As `_run.py` does: the first place of the path is the Task's directory.
+    sys.path[0] = os.getcwd()
+    call_file, channel, outcome = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    for descriptor in (channel, outcome):
+        os.set_inheritable(descriptor, False)
+    from skyward import _run
+
+    _run.report(outcome, serve, call_file, channel)  # type: ignore[no-untyped-call]
+
+
+def serve(call_file: str, channel: int) -> None:
+    import socket
+
+    from skyward import _run
+
+    run: Any = _run
+    call, args, kwargs = run.read_call(call_file)
+    connection = socket.socket(fileno=channel)
+    with connection, run.around("around_app"), run.around("around_process"):
+        function, name = run.function_of(call)
+        here = caller(run, function, name, call, args, kwargs)
+        if call.get("threads", 1) > 1:
+            in_threads(here, connection, call["threads"])
+            return
+        if call["processes"] == "reuse":
+            answer: Run = here
+        elif is_forkable():
+            answer = forking(here, connection)
+        else:
+            answer = spawning(call_file, connection)
+        while True:
+            header = receive(connection, ITEM.size)
+            if not header:
+                return
+            index, length = ITEM.unpack(header)
+            connection.sendall(answer(index, receive(connection, length)))
+
+
+def is_forkable() -> bool:
+    """Whether a fork would lack no thread, and share no accelerator."""
+    from skyward import _warm
+
+    try:
+        _warm.check()
+    except _warm.Unfit:
+        return False
+    return True
+
+
+def in_threads(here: Run, connection: socket.socket, count: int) -> None:
+    """Runs the given number of items at the same time, until the channel has ended."""
+    import queue
+    import threading
+    import traceback
+
+    sys.stdout, sys.stderr = Lines(sys.stdout), Lines(sys.stderr)
+    orders: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            order = orders.get()
+            if order is None:
+                return
+            index, item = order
+            try:
+                answer = here(index, item)
+            except SystemExit as left:
+                # What would end the process of an item ends its thread.
+                answer = end(index, DIED, f"exited {code_of(left)}")
+            except BaseException:
+                traceback.print_exc()
+                answer = end(index, DIED, "exited 1")
+            flush()
+            try:
+                with lock:
+                    connection.sendall(answer)
+            except OSError:
+                # The agent is gone: there is no receiver for further ends.
+                os._exit(1)
+
+    # An item that never ends keeps no other one, and not the end of this process, from theirs.
+    threads = [threading.Thread(target=work, name=f"item-{number}", daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    while True:
+        header = receive(connection, ITEM.size)
+        if not header:
+            break
+        index, length = ITEM.unpack(header)
+        orders.put((index, receive(connection, length)))
+    for _ in threads:
+        orders.put(None)
+    for thread in threads:
+        thread.join()
+
+
+class Lines:
+    """A stream to which several threads write: each line is of one of them."""
+
+    def __init__(self, stream: Any) -> None:
+        import threading
+
+        self._stream = stream
+        self._own = threading.local()
+
+    def write(self, text: str) -> int:
+        whole, end_of_line, rest = (getattr(self._own, "rest", "") + text).rpartition("\n")
+        if len(rest) > LONGEST_LINE:
+            whole, end_of_line, rest = whole + end_of_line + rest, "", ""
+        self._own.rest = rest
+        if whole or end_of_line:
+            self._stream.write(whole + end_of_line)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for text in lines:
+            self.write(text)
+
+    def flush(self) -> None:
+        rest, self._own.rest = getattr(self._own, "rest", ""), ""
+        if rest:
+            self._stream.write(rest)
+        self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def receive(connection: socket.socket, count: int) -> bytes:
+    """The given number of bytes; none if the channel has ended before the first one."""
+    data = connection.recv(count) if count else b""
+    while data and len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            # The agent is gone in the middle of an item, which has not begun.
+            os._exit(1)
+        data += more
+    return data
+
+
+def caller(
+    run: Any, function: Any, name: str, call: dict[str, Any], args: list[Any], kwargs: dict[str, Any]
+) -> Run:
+    """Runs an item in this process."""
+    import json
+
+    limit = call["result_limit"]
+    # All threads have one environment.
+    has_variable = call.get("threads", 1) == 1
+    checked = False
+
+    def answer(index: int, item: bytes) -> bytes:
+        nonlocal checked
+        if has_variable:
+            os.environ["SKYWARD_ITEM_INDEX"] = str(index)
+        message = exception = ""
+        value = b""
+        try:
+            arguments = [json.loads(item) if item else index, *args]
+            if not checked:
+                # All items are one argument: what fits one of them fits all.
+                run.check_arguments(function, name, arguments, kwargs)
+                checked = True
+            with run.around("around_task"):
+                returned = run.called(function, arguments, kwargs)
+            value = run.encode(returned, json, limit)
+            if len(value) > limit:
+                raise run.too_large(len(value), limit)
+            ending = "returned"
+        except run.Refused as refused:
+            ending, message, exception, value = refused.ending, refused.message, refused.exception, b""
+            if ending != "raised":
+                run.say(message)
+        return end(index, ENDINGS[ending], message, exception, value)
+
+    return answer
+
+
+def end(index: int, ending: int, message: str = "", exception: str = "", value: bytes = b"") -> bytes:
+    words = [text[:LONGEST_MESSAGE].encode("utf-8", "replace") for text in (message, exception)]
+    return END.pack(index, ending, len(words[0]), len(words[1]), len(value)) + b"".join(words) + value
+
+
+def forking(here: Run, connection: socket.socket) -> Run:
+    """Runs each item in a fork of this process."""
+    memory = os.memfd_create("skyward-item")
+    import gc
+    import importlib
+    import traceback
+
+    from skyward import _warm
+
+    # What a fork needs is imported before it, not in each.
+    for name in ("inspect", "json", "random"):
+        importlib.import_module(name)
+    # Objects that no collection visits stay shared.
+    gc.collect()
+    gc.freeze()
+
+    def answer(index: int, item: bytes) -> bytes:
+        os.ftruncate(memory, 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setpgid(0, 0)
+                connection.close()
+                _warm.refresh()
+                keep(memory, here(index, item))
+                status = 0
+            except SystemExit as left:
+                status = code_of(left)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                flush()
+                os._exit(status)
+        try:
+            # Both do it: whichever is later must not be needed.
+            os.setpgid(pid, pid)
+        except OSError:
+            pass  # It has ended.
+        connection.sendall(end(index, BEGAN, str(pid)))
+        return told(index, pid, memory)
+
+    return answer
+
+
+def spawning(call_file: str, connection: socket.socket) -> Run:
+    """Runs each item in a new interpreter."""
+    memory = os.memfd_create("skyward-item")
+    import subprocess
+
+    def answer(index: int, item: bytes) -> bytes:
+        os.ftruncate(memory, 0)
+        os.pwrite(memory, item, 0)
+        arguments = [sys.executable, os.path.abspath(__file__), "one", call_file, str(memory), str(index)]
+        process = subprocess.Popen(arguments, pass_fds=[memory], start_new_session=True)
+        connection.sendall(end(index, BEGAN, str(process.pid)))
+        how = told(index, process.pid, memory)
+        # It was reaped, and its object must not wait for another one with its number.
+        process.returncode = 0
+        return how
+
+    return answer
+
+
+def one() -> None:
+    """A new interpreter for one item."""
+    sys.path[0] = os.getcwd()
+    call_file, memory, index = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    os.set_inheritable(memory, False)
+    from skyward import _run
+
+    run: Any = _run
+    item = os.pread(memory, os.fstat(memory).st_size, 0)
+    os.ftruncate(memory, 0)
+    call, args, kwargs = run.read_call(call_file)
+    with run.around("around_app"), run.around("around_process"):
+        function, name = run.function_of(call)
+        keep(memory, caller(run, function, name, call, args, kwargs)(index, item))
+
+
+def keep(memory: int, answer: bytes) -> None:
+    """Leaves the answer where the other process finds it; it counts when the process has ended well."""
+    offset = 0
+    while offset < len(answer):
+        offset += os.pwrite(memory, answer[offset:], offset)
+
+
+def told(index: int, pid: int, memory: int) -> bytes:
+    """Waits for the process of an item, ends what it left in its group, and says how the item ended."""
+    import signal
+
+    # It is not reaped yet, so no other process has its number.
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # There is nobody but the dead one.
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code == 0:
+        answer = os.pread(memory, os.fstat(memory).st_size, 0)
+        if answer:
+            return answer
+    return end(index, DIED, f"exited {code}" if code >= 0 else f"signaled {-code}")
+
+
+def code_of(left: SystemExit) -> int:
+    """The exit code that an interpreter ends with."""
+    if left.code is None:
+        return 0
+    if isinstance(left.code, int):
+        return left.code & 0xFF
+    print(left.code, file=sys.stderr)
+    return 1
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Items of a map, as the shim of their place sees them: this process is the shim."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from skyward import _items
+
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skyward")
+PATIENCE = 60
+NAMES = {number: name for name, number in _items.ENDINGS.items()} | {_items.BEGAN: "began", _items.DIED: "died"}
+
+
+class Place:
+    """A worker, and the shim's end of its channel."""
+
+    def __init__(self, case, source, processes, args=(), limit=10**6, threads=1):
+        temporary = tempfile.TemporaryDirectory()
+        case.addCleanup(temporary.cleanup)
+        folder = temporary.name
+        path = os.path.join(folder, "job.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(source))
+        call = os.path.join(folder, "call.json")
+        with open(call, "w", encoding="utf-8") as file:
+            value = {"source": path, "module": "job", "entrypoint": "main", "result_limit": limit}
+            how = {"processes": processes, "threads": threads, "args": json.dumps(list(args)), "kwargs": "{}"}
+            json.dump({**value, **how}, file)
+        ours, theirs = socket.socketpair()
+        self.channel = ours
+        ours.settimeout(PATIENCE)
+        self.outcome_file = os.path.join(folder, "outcome")
+        self.output = os.path.join(folder, "output")
+        with open(self.outcome_file, "wb") as outcome, open(self.output, "wb") as output, theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, os.path.join(PACKAGE, "_items.py"), call, str(theirs.fileno()), str(outcome.fileno())],
+                pass_fds=[theirs.fileno(), outcome.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE), "PYTHONUNBUFFERED": "1"},
+            )
+        case.addCleanup(self.kill)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.channel.close()
+
+    def send(self, index, item=None):
+        data = b"" if item is None else json.dumps(item).encode()
+        self.channel.sendall(_items.ITEM.pack(index, len(data)) + data)
+
+    def take(self, count):
+        data = b""
+        while len(data) < count:
+            more = self.channel.recv(count - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def hear(self):
+        index, ending, *lengths = _items.END.unpack(self.take(_items.END.size))
+        message, exception, value = (self.take(length) for length in lengths)
+        return index, NAMES[ending], message.decode(), exception.decode(), value
+
+    def run(self, index, item=None):
+        """How an item ended; the number of its process stays in `pid`."""
+        self.send(index, item)
+        heard = self.hear()
+        while heard[1] == "began":
+            self.pid = int(heard[2])
+            heard = self.hear()
+        assert heard[0] == index
+        return heard[1:]
+
+    def value(self, index, item=None):
+        ending, message, _, value = self.run(index, item)
+        assert ending == "returned", (ending, message)
+        return json.loads(value)
+
+    def end(self):
+        self.channel.shutdown(socket.SHUT_WR)
+        status = self.process.wait(PATIENCE)
+        with open(self.outcome_file, encoding="utf-8") as file:
+            text = file.read()
+        return status, json.loads(text) if text else None
+
+    def printed(self):
+        with open(self.output, encoding="utf-8") as file:
+            return file.read()
+
+
+EACH = ("reuse", "fresh")
+# A module that cannot be forked from.
+THREADED = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+
+
+class Items(unittest.TestCase):
+    def places(self, source, **how):
+        """The same function in one process, in forks, and in new interpreters."""
+        yield Place(self, source, "reuse", **how)
+        yield Place(self, source, "fresh", **how)
+        yield Place(self, THREADED + textwrap.dedent(source), "fresh", **how)
+
+    def test_each_item_is_the_first_argument_and_its_value_comes_back_in_order(self):
+        for place in self.places("def main(item, more): return [item, more]", args=[7]):
+            self.assertEqual(place.value(3, {"a": [1, None]}), [{"a": [1, None]}, 7])
+            self.assertEqual(place.value(4, "ä"), ["ä", 7])
+            self.assertEqual(place.value(5), [5, 7])
+            for index in range(6, 10):
+                place.send(index, index * 2)
+            heard = []
+            while len(heard) < 4:
+                one = place.hear()
+                if one[1] != "began":
+                    heard.append((one[0], json.loads(one[4])))
+            self.assertEqual(heard, [(index, [index * 2, 7]) for index in range(6, 10)])
+            self.assertEqual(place.end(), (0, {"ending": "returned", "message": "", "exception": ""}))
+
+    def test_what_one_item_leaves_the_next_one_finds_only_where_processes_are_reused(self):
+        source = "seen = []\ndef main(item):\n    seen.append(item)\n    return seen"
+        found = []
+        for place in self.places(source):
+            place.value(0, 1)
+            found.append(place.value(1, 2))
+        self.assertEqual(found, [[1, 2], [2], [2]])
+
+    def test_an_item_that_raises_names_its_exception_and_the_next_one_runs(self):
+        source = """
+            class Odd(ValueError): pass
+            def main(item):
+                if item % 2: raise Odd(f"{item} is odd")
+                return item
+        """
+        for place in self.places(source):
+            self.assertEqual(place.run(0, 1), ("raised", "job.Odd: 1 is odd", "Odd", b""))
+            self.assertEqual(place.value(1, 2), 2)
+            self.assertIn("in main", place.printed())
+            self.assertNotIn("_items.py", place.printed())
+
+    def test_arguments_that_do_not_fit_and_values_that_cannot_be_returned_are_named(self):
+        for place in self.places("def main(): pass"):
+            ending, message, _, _ = place.run(0, 1)
+            self.assertEqual(ending, "bad_source")
+            self.assertIn("do not fit main()", message)
+        for place in self.places("def main(item): return (x for x in [1])"):
+            self.assertEqual(place.run(0, 1)[0], "not_json")
+        for place in self.places("def main(item): return 'x' * item", limit=100):
+            self.assertEqual(place.run(0, 99)[0], "too_large")
+            self.assertEqual(place.value(1, 98), "x" * 98)
+
+    def test_a_module_that_cannot_be_imported_ends_the_worker_before_any_item(self):
+        for processes in EACH:
+            place = Place(self, "import no_such_module", processes)
+            self.assertRaises(EOFError, place.hear)
+            status, outcome = place.end()
+            self.assertEqual((status, outcome["ending"]), (1, "raised"))
+
+    def test_a_process_that_ends_early_is_said_to_have_and_the_next_item_runs(self):
+        source = """
+            import os, signal, sys
+            def main(item):
+                if item == "exit": sys.exit(3)
+                if item == "leave": os._exit(0)
+                if item == "kill": os.kill(os.getpid(), signal.SIGKILL)
+                return item
+        """
+        _, *fresh = self.places(source)
+        for place in fresh:
+            self.assertEqual(place.run(0, "exit")[:2], ("died", "exited 3"))
+            self.assertEqual(place.run(1, "leave")[:2], ("died", "exited 0"))
+            self.assertEqual(place.run(2, "kill")[:2], ("died", "signaled 9"))
+            self.assertEqual(place.value(3, "on"), "on")
+        reused = Place(self, source, "reuse")
+        reused.send(0, "exit")
+        self.assertRaises(EOFError, reused.hear)
+        self.assertEqual(reused.process.wait(PATIENCE), 3)
+
+    def test_a_process_can_be_ended_by_its_number_and_what_it_left_ends_with_it(self):
+        source = """
+            import subprocess, time
+            def main(item):
+                if item == "hang": time.sleep(1000)
+                return subprocess.Popen(["sleep", "1000"]).pid
+        """
+        _, *fresh = self.places(source)
+        for place in fresh:
+            left = place.value(0, "leave")
+            self.assertRaises(ProcessLookupError, self.find, left)
+            place.send(1, "hang")
+            heard = place.hear()
+            self.assertEqual(heard[1], "began")
+            os.killpg(int(heard[2]), signal.SIGTERM)
+            self.assertEqual(place.hear()[1:3], ("died", "signaled 15"))
+
+    def find(self, pid):
+        """Raises once the process is gone, or is a zombie that nobody reaps here."""
+        for _ in range(10_000):
+            try:
+                with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                    state = file.read().rpartition(")")[2].split()[0]
+            except FileNotFoundError:
+                state = "Z"
+            if state == "Z":
+                raise ProcessLookupError
+            os.sched_yield()
+
+    def test_forks_have_random_numbers_of_their_own(self):
+        place = Place(self, "import random\ndef main(item): return random.random()", "fresh")
+        self.assertEqual(len({place.value(index) for index in range(20)}), 20)
+
+    def test_a_function_that_awaits_is_awaited(self):
+        for place in self.places("async def main(item): return item + 1"):
+            self.assertEqual(place.value(0, 1), 2)
+
+    def test_a_module_that_holds_an_accelerator_is_not_forked_from(self):
+        # No test has the device: a link to it from the list of descriptors is what counts.
+        source = """
+            import os
+            from skyward import _warm
+            descriptor = os.open("/dev/null", os.O_RDONLY)
+            _warm.DEVICES = ("/dev/null",)
+            parent = os.getpid()
+            def main(item): return [os.getpid() == parent]
+        """
+        place = Place(self, source, "fresh")
+        # A new interpreter has imported the module itself, a fork has not.
+        self.assertEqual(place.value(0), [True])
+
+    def test_threads_run_so_many_items_at_the_same_time_and_each_has_its_own_end(self):
+        source = """
+            import threading
+            meet = threading.Barrier(3)
+            def main(item):
+                if item == "meet":
+                    meet.wait(60)
+                    return threading.current_thread().name
+                if item == "raise": raise ValueError(item)
+                return item
+        """
+        place = Place(self, source, "reuse", threads=3)
+        for index in range(3):
+            place.send(index, "meet")
+        heard = [place.hear() for _ in range(3)]
+        self.assertEqual(sorted(one[0] for one in heard), [0, 1, 2])
+        self.assertEqual(sorted(json.loads(one[4]) for one in heard), ["item-0", "item-1", "item-2"])
+        self.assertEqual(place.run(3, "raise")[:3], ("raised", "ValueError: raise", "ValueError"))
+        self.assertEqual(place.value(4, {"a": 1}), {"a": 1})
+        self.assertEqual(place.end()[0], 0)
+
+    def test_an_item_that_exits_or_never_ends_keeps_no_other_thread_from_its_item(self):
+        source = """
+            import sys, threading, time
+            def main(item):
+                if item == "exit": sys.exit(3)
+                if item == "hang": threading.Event().wait()
+                return item
+        """
+        place = Place(self, source, "reuse", threads=2)
+        place.send(0, "hang")
+        for index in range(1, 4):
+            self.assertEqual(place.run(index, "exit")[:2], ("died", "exited 3"))
+            self.assertEqual(place.value(10 + index, index), index)
+
+    def test_one_thread_that_ends_the_process_ends_it_for_all(self):
+        source = """
+            import os, threading
+            def main(item):
+                if item == "exit": os._exit(7)
+                threading.Event().wait()
+        """
+        place = Place(self, source, "reuse", threads=2)
+        place.send(0, "hang")
+        place.send(1, "exit")
+        self.assertRaises(EOFError, place.hear)
+        self.assertEqual(place.process.wait(PATIENCE), 7)
+
+    def test_no_line_is_of_two_threads(self):
+        source = """
+            import sys
+            def main(item):
+                for _ in range(300):
+                    print(item * 20, item * 20, file=sys.stderr if item == "c" else sys.stdout)
+        """
+        place = Place(self, source, "reuse", threads=3)
+        for index, item in enumerate("abc"):
+            place.send(index, item)
+        self.assertEqual({place.hear()[1] for _ in range(3)}, {"returned"})
+        place.end()
+        lines = place.printed().splitlines()
+        self.assertEqual(sorted(lines), sorted(f"{item * 20} {item * 20}" for item in "abc" for _ in range(300)))
+
+    def test_threads_have_no_variable_for_the_index_of_one_of_them(self):
+        place = Place(self, "import os\ndef main(item): return os.environ.get('SKYWARD_ITEM_INDEX')", "reuse", threads=2)
+        self.assertIsNone(place.value(5))
+
+    def test_an_item_knows_its_index(self):
+        for place in self.places("import os\ndef main(item): return os.environ['SKYWARD_ITEM_INDEX']"):
+            self.assertEqual(place.value(17, None), "17")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,220 @@
+//! Carries out the plan of a CronTask; makes no choices.
+
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::json;
+use skyward_api::{CronTask, CronTaskStatus, Task, condition::cut, labels};
+use skyward_planner::cron::{
+    facts::Child,
+    plan::{Doomed, Making, Plan},
+};
+
+use super::Refused;
+use crate::{
+    api::{ApiError, write},
+    context::Context,
+    cron::namespace_of,
+    guard::Guarded,
+    metrics::Metrics,
+    newest::Record,
+};
+
+/// Bytes of what the API server says that a status repeats.
+const MOST_SAID: usize = 500;
+
+/// Carries out; answers why the API server did not take the Task, if it did not.
+pub(super) async fn act(
+    context: &Context,
+    record: &mut Record<'_, CronTask>,
+    plan: Plan,
+) -> Result<Option<Refused>, ApiError> {
+    let Plan {
+        replace,
+        make,
+        status,
+        mut events,
+        forget,
+        next: _,
+    } = plan;
+    let cron = record.object().clone();
+    let api: Api<Task> = Api::namespaced(context.client.clone(), &namespace_of(&cron));
+    for doomed in &replace {
+        delete(context, &api, doomed).await?;
+    }
+    if let Some(Making { at, task, event }) = make {
+        if let Some(why) = create(&context.client, &context.metrics, &cron, &task).await? {
+            return Ok(Some(Refused { at, why }));
+        }
+        events.push(event);
+    }
+    if let Some(status) = status {
+        write_status(context, record, &status).await?;
+    }
+    for event in events {
+        context.events.publish(&cron.object_ref(&()), event);
+    }
+    for doomed in &forget {
+        match delete(context, &api, doomed).await {
+            Ok(()) => {
+                if let Err(error) = context.store.discard(&doomed.uid).await {
+                    // The store's hourly sweep finds it again.
+                    tracing::warn!(uid = doomed.uid, %error, "logs and results of a deleted Task stay for now");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(task = doomed.name, %error, "an old Task of a CronTask stays for now; it is tried again");
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Makes the Task, unless it is there already; answers why the API server does not take it.
+async fn create(
+    client: &Client,
+    metrics: &Metrics,
+    cron: &CronTask,
+    task: &Task,
+) -> Result<Option<String>, ApiError> {
+    let params = PostParams {
+        field_manager: Some(labels::MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let api: Api<Task> = Api::namespaced(client.clone(), &namespace_of(cron));
+    let answer = api.create(&params, task);
+    let Err(error) = write(metrics, "Task", "make the Task that is due", answer).await else {
+        return Ok(None);
+    };
+    let refusal = error
+        .refusal()
+        .map(|(code, message)| (code, cut(message, MOST_SAID)));
+    match refusal {
+        Some((409, _)) if is_there(client, cron, task).await? => Ok(None),
+        Some((409, _)) => Ok(Some(
+            "another Task has that name already; delete it, or leave this time out".to_owned(),
+        )),
+        Some((400 | 403 | 413 | 422, message)) => Ok(Some(message)),
+        Some(_) | None => Err(error),
+    }
+}
+
+/// Whether the Task of that name is the CronTask's own: an earlier leader made it, or an answer was lost.
+async fn is_there(client: &Client, cron: &CronTask, task: &Task) -> Result<bool, ApiError> {
+    let api: Api<Guarded<Task>> = Api::namespaced(client.clone(), &namespace_of(cron));
+    let owner = cron.uid().unwrap_or_default();
+    let found = api.get_opt(&task.name_any()).await;
+    let found = found.map_err(|error| ApiError::Api("read the Task of that name", Box::new(error)))?;
+    let found = found.and_then(|found| found.0.ok());
+    Ok(found.is_some_and(|found| Child::of(&found, &owner).is_some()))
+}
+
+/// Deletes a Task, if it is still that one.
+async fn delete(context: &Context, api: &Api<Task>, doomed: &Doomed) -> Result<(), ApiError> {
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(doomed.uid.clone()),
+        resource_version: doomed.version.clone(),
+    });
+    let answer = api.delete(&doomed.name, &params);
+    match write(&context.metrics, "Task", "delete a Task of the CronTask", answer).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes with the version of the plan.
+async fn write_status(
+    context: &Context,
+    record: &mut Record<'_, CronTask>,
+    status: &CronTaskStatus,
+) -> Result<(), ApiError> {
+    let cron = record.object().clone();
+    let api: Api<CronTask> = Api::namespaced(context.client.clone(), &namespace_of(&cron));
+    // JSON leaves out empty fields, which a merge patch would have to name: so the whole status is replaced.
+    let patch = json!([
+        { "op": "test", "path": "/metadata/uid", "value": cron.metadata.uid },
+        { "op": "add", "path": "/metadata/resourceVersion", "value": cron.metadata.resource_version },
+        { "op": "add", "path": "/status", "value": status },
+    ]);
+    let what = "write the status of the CronTask";
+    let patch: Patch<()> = match serde_json::from_value(patch) {
+        Ok(patch) => Patch::Json(patch),
+        Err(error) => return Err(ApiError::Api(what, Box::new(kube::Error::SerdeError(error)))),
+    };
+    let (name, parameters) = (cron.name_any(), PatchParams::apply(labels::MANAGER));
+    let answer = api.patch_status(&name, &parameters, &patch);
+    record.wrote(write(&context.metrics, "CronTask", what, answer).await?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::Value;
+    use tower::service_fn;
+
+    use super::*;
+
+    fn task(owner: &str) -> Value {
+        json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
+            "metadata": { "name": "nightly-1", "namespace": "team", "uid": "u", "ownerReferences": [
+                { "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask", "name": "nightly", "uid": owner, "controller": true }
+            ] },
+            "spec": { "pool": "p", "command": ["true"] },
+        })
+    }
+
+    /// What becomes of a Task, at an API server that answers so to its creation and has that one of its name.
+    async fn made(code: u16, there: Value) -> Result<Option<String>, ApiError> {
+        let service = service_fn(move |request: Request<Body>| {
+            let is_write = request.method() == Method::POST;
+            let failure = json!({
+                "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "exceeded quota: tasks",
+                "reason": "Forbidden", "code": code,
+            });
+            let (code, answer) = match code {
+                201 => (201, there.clone()),
+                code if is_write => (code, failure),
+                _ => (200, there.clone()),
+            };
+            async move {
+                let response = Response::builder().status(code);
+                Ok::<_, Infallible>(
+                    response
+                        .body(Body::from(answer.to_string().into_bytes()))
+                        .unwrap(),
+                )
+            }
+        });
+        let cron: CronTask = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask",
+            "metadata": { "name": "nightly", "namespace": "team", "uid": "cron-uid" },
+            "spec": { "schedule": "0 3 * * *", "taskTemplate": { "spec": { "pool": "p", "command": ["true"] } } },
+        }))
+        .unwrap();
+        let wanted: Task = serde_json::from_value(task("cron-uid")).unwrap();
+        create(&Client::new(service, "team"), &Metrics::default(), &cron, &wanted).await
+    }
+
+    #[tokio::test]
+    async fn a_task_that_the_cron_task_has_made_already_is_made_and_one_of_somebody_else_is_not() {
+        assert_eq!(made(201, task("cron-uid")).await.unwrap(), None);
+        assert_eq!(made(409, task("cron-uid")).await.unwrap(), None);
+        let foreign = made(409, task("another")).await.unwrap().unwrap();
+        assert!(foreign.starts_with("another Task has that name"), "{foreign}");
+    }
+
+    #[tokio::test]
+    async fn what_the_api_server_refuses_is_said_in_its_words_and_what_it_cannot_do_now_is_tried_again() {
+        for code in [400, 403, 422] {
+            let refused = made(code, Value::Null).await.unwrap();
+            assert_eq!(refused.as_deref(), Some("exceeded quota: tasks"), "{code}");
+        }
+        assert!(made(500, Value::Null).await.is_err());
+    }
+}

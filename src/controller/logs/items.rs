@@ -1,0 +1,614 @@
+//! Outcomes of the items of a map, in pages, and retries of items of an ended map. Both are read from the map's log in
+//! the store, which is the truth under any leader.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    extract::{Path, Query, State},
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use skyward_api::{
+    Task as TaskObject, TaskPhase, TaskStatus,
+    condition::{self, NewCondition, reason},
+    for_each::MOST_ITEMS,
+    task::ItemsStatus,
+};
+use skyward_core::clock;
+use skyward_planner::{
+    map::{
+        indices::{Indices, SHOWN_BYTES, one},
+        items::Items,
+        outcome,
+        record::{Cause, Note, UnknownNote},
+    },
+    task::status::patch,
+};
+use skyward_store::{
+    Store,
+    maps::{Head, Heads, MapError, Outcome, Record, Writer},
+};
+use skyward_subresources::items::{Again, ItemsQuery, Order, attempt, has_run_again};
+
+use super::{Answer, Shared, Task};
+use crate::maps::{of_stored, replay};
+
+/// Items of one page, and bytes of what they returned.
+const PAGE: usize = 4096;
+const PAGE_BYTES: u64 = 4 * 1024 * 1024;
+/// Ranges in one write of the log.
+const RANGES: usize = 65_536;
+/// One request at a time retries items.
+static RETRYING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// How long the records of a log are kept for the next page.
+const KEPT: Duration = Duration::from_mins(1);
+
+/// Some outcomes, and the last line of their page.
+struct Page {
+    outcomes: Vec<Outcome>,
+    rest: String,
+}
+
+/// The records of the log that was read last, without their bodies: a list of a million items has hundreds of pages, and
+/// each of them looks through all records.
+#[derive(Debug, Default)]
+pub(super) struct LastRead(Mutex<Option<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    uid: String,
+    records: Vec<Heads>,
+    at: Instant,
+}
+
+impl LastRead {
+    fn of(&self, uid: &str) -> Vec<Heads> {
+        let known = self.0.lock();
+        let known = known.as_ref().filter(|known| known.uid == uid);
+        known.map(|known| known.records.clone()).unwrap_or_default()
+    }
+
+    /// Keeps them for a while.
+    fn keep(self: &Arc<Self>, uid: &str, records: &[Heads]) {
+        *self.0.lock() = Some(Known {
+            uid: uid.to_owned(),
+            records: records.to_vec(),
+            at: Instant::now(),
+        });
+        let last = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            drop(last.0.lock().take_if(|known| known.at.elapsed() >= KEPT));
+        });
+    }
+}
+
+pub(super) async fn read(
+    State(shared): State<Shared>,
+    Path((_namespace, uid)): Task,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Answer {
+    let query = ItemsQuery::parse(&query).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+    // The log of a large map takes memory while it is looked through.
+    let _turn = shared.maps.acquire().await;
+    let since = match query.order {
+        Order::Index(_) => 0,
+        Order::Log(since) => since,
+    };
+    let known = shared.last_read.of(&uid);
+    let records = shared.store.map_records(&uid, since, &known).await;
+    let records = records.map_err(unreadable)?;
+    if matches!(query.order, Order::Index(_)) {
+        shared.last_read.keep(&uid, &records);
+    }
+    let page = tokio::task::spawn_blocking(move || choose(&records, &query)).await;
+    let Page { outcomes, rest } = page.map_err(super::broken)?.map_err(super::broken)?;
+    let bodies = shared
+        .store
+        .map_bodies(&uid, &outcomes)
+        .await
+        .map_err(unreadable)?;
+    let mut text = String::new();
+    for (outcome, body) in outcomes.iter().zip(&bodies) {
+        text.push_str(&line(outcome, body));
+        text.push('\n');
+    }
+    text.push_str(&rest);
+    text.push('\n');
+    Ok(([(header::CONTENT_TYPE, "application/jsonl")], text).into_response())
+}
+
+fn unreadable(error: MapError) -> (StatusCode, String) {
+    super::broken(error)
+}
+
+/// The outcomes of a page.
+fn choose(records: &[Heads], query: &ItemsQuery) -> Result<Page, String> {
+    match query.order {
+        Order::Index(from) => by_index(records, from, query.failed),
+        Order::Log(since) => Ok(as_written(records, since, query.failed)),
+    }
+}
+
+fn by_index(records: &[Heads], from: u32, failed: bool) -> Result<Page, String> {
+    let ends = last_ends(records)?;
+    let mut wanted = (from..u32::MAX)
+        .zip(ends.iter().skip(from as usize))
+        .filter(|(_, end)| end.is_some_and(|cause| !failed || cause != Cause::Success))
+        .map(|(index, _)| index);
+    let page: Indices = wanted.by_ref().take(PAGE).map(one).collect();
+    let is_last = wanted.next().is_none();
+    // Of two ends of one item the later attempt is the one that counts.
+    let mut newest: BTreeMap<u32, Outcome> = BTreeMap::new();
+    for outcome in finals(records).filter(|outcome| page.contains(outcome.ended.index)) {
+        let known = newest.get(&outcome.ended.index);
+        if known.is_none_or(|known| known.ended.attempt < outcome.ended.attempt) {
+            newest.insert(outcome.ended.index, outcome);
+        }
+    }
+    let mut bytes = 0;
+    let mut outcomes = Vec::new();
+    for outcome in newest.into_values() {
+        bytes += u64::from(outcome.body.len());
+        if bytes > PAGE_BYTES && !outcomes.is_empty() {
+            break;
+        }
+        outcomes.push(outcome);
+    }
+    let is_over = is_last && outcomes.len() == page.len() as usize;
+    let after = outcomes
+        .last()
+        .map_or(from, |last: &Outcome| last.ended.index.saturating_add(1));
+    let rest = format!("{{\"{}\":{after}}}", if is_over { "end" } else { "next" });
+    Ok(Page { outcomes, rest })
+}
+
+fn as_written(records: &[Heads], since: u64, failed: bool) -> Page {
+    let mut outcomes = Vec::new();
+    let mut bytes = 0;
+    for (number, part) in records.iter().enumerate() {
+        // An object that was joined holds earlier writes, too.
+        let next = records.get(number + 1).map(|next| next.first);
+        if next.is_some_and(|next| next <= since) {
+            continue;
+        }
+        if bytes > PAGE_BYTES || outcomes.len() > PAGE {
+            let rest = format!("{{\"next\":{}}}", part.first);
+            return Page { outcomes, rest };
+        }
+        for outcome in finals(std::slice::from_ref(part)) {
+            let is_failure = outcome.ended.cause != Cause::Success.number();
+            if is_failure || !failed {
+                bytes += u64::from(outcome.body.len());
+                outcomes.push(outcome);
+            }
+        }
+    }
+    // Without anything new the next page begins where this one did.
+    let end = records.last().map_or(since, |last| last.first);
+    let rest = format!("{{\"end\":{end}}}");
+    Page { outcomes, rest }
+}
+
+/// The final outcomes of these objects, in their order.
+fn finals(records: &[Heads]) -> impl Iterator<Item = Outcome> + '_ {
+    records.iter().flat_map(|part| {
+        part.heads.iter().filter_map(|head| match head {
+            Head::Ended(ended, body) if ended.is_final => Some(Outcome {
+                ended: *ended,
+                place: part.place,
+                body: *body,
+            }),
+            Head::Ended(..) | Head::Leader(_) | Head::Note(_) => None,
+        })
+    })
+}
+
+/// How each item ended, if it has a final outcome and does not run again.
+fn last_ends(records: &[Heads]) -> Result<Vec<Option<Cause>>, String> {
+    let mut ends: Vec<Option<Cause>> = Vec::new();
+    for head in records.iter().flat_map(|part| part.heads.iter()) {
+        match head {
+            Head::Ended(ended, _) if ended.is_final => {
+                let index = ended.index as usize;
+                if index as u64 >= MOST_ITEMS {
+                    return Err(format!("the log of the map has an item {index}: delete the Task"));
+                }
+                if ends.len() <= index {
+                    ends.resize(index + 1, None);
+                }
+                ends[index] = Some(of_stored(*ended)?.cause);
+            }
+            Head::Note(text) => {
+                let note: Note = text.parse().map_err(|error: UnknownNote| error.to_string())?;
+                if let Note::Reopened(range) = note {
+                    let end = ends.len().min(range.end as usize);
+                    let begin = end.min(range.start as usize);
+                    ends[begin..end].fill(None);
+                }
+            }
+            Head::Ended(..) | Head::Leader(_) => {}
+        }
+    }
+    Ok(ends)
+}
+
+/// One item, in one line.
+fn line(outcome: &Outcome, body: &[u8]) -> String {
+    let index = outcome.ended.index;
+    let attempt = outcome.ended.attempt;
+    let Some((said, value)) = outcome::read(body) else {
+        let is_success = of_stored(outcome.ended).is_ok_and(|ended| ended.cause == Cause::Success);
+        let reason = if is_success {
+            reason::SUCCEEDED
+        } else {
+            reason::INTERRUPTED
+        };
+        return format!("{{\"index\":{index},\"attempt\":{attempt},\"reason\":\"{reason}\"}}");
+    };
+    let mut fields = said.fields();
+    fields.insert("index".to_owned(), index.into());
+    fields.insert("attempt".to_owned(), attempt.into());
+    let mut line = serde_json::Value::Object(fields).to_string();
+    if value.is_empty() {
+        return line;
+    }
+    line.pop();
+    // A machine may have told anything.
+    let value = match serde_json::from_slice::<&RawValue>(value) {
+        Ok(value) => format!(",\"value\":{}}}", value.get().replace(['\n', '\r'], " ")),
+        Err(_) => format!(",\"valueBytes\":{}}}", value.len()),
+    };
+    line + &value
+}
+
+/// Has items of an ended Task run again: first the log says so, then the status. Asked again after a crash in between,
+/// the rest is done.
+pub(super) async fn retry(
+    State(shared): State<Shared>,
+    Path((namespace, uid)): Task,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Result<String, (StatusCode, String)> {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+    let again = Again::parse(&query).map_err(bad)?;
+    let attempt = attempt(&query).map_err(bad)?;
+    let name = query
+        .get("name")
+        .ok_or_else(|| bad("name: name the Task".to_owned()))?;
+    let client = shared.client.clone().ok_or_else(super::just_begun)?;
+    // A request that was sent twice would take the log over from the map that the first one has begun.
+    let _turn = RETRYING.lock().await;
+    let api: Api<TaskObject> = Api::namespaced(client, &namespace);
+    let found = api.get_opt(name).await.map_err(|error| {
+        let why = format!("Task {name:?} cannot be read now ({error}); try again");
+        (StatusCode::SERVICE_UNAVAILABLE, why)
+    })?;
+    let task = found
+        .filter(|task| task.metadata.uid.as_ref() == Some(&uid))
+        .ok_or_else(|| {
+            (
+                StatusCode::NOT_FOUND,
+                format!("there is no Task {name:?} any more"),
+            )
+        })?;
+    let status = task.status.clone().unwrap_or_default();
+    if !status.phase.unwrap_or_default().is_finished() {
+        return Ok(format!("Task {name:?} runs already\n"));
+    }
+    if attempt.is_some_and(|attempt| attempt != status.attempt) {
+        return Ok(has_run_again(name));
+    }
+    let Some(total) = status.items.as_ref().map(|items| items.total) else {
+        return Ok(format!(
+            "Task {name:?} ended before its items were read, so none can run again: create the Task again\n"
+        ));
+    };
+    let _look = shared.maps.acquire().await;
+    shared.store.charge(&uid, &namespace);
+    let items = reopened(&shared.store, shared.epoch, &uid, total, &again).await?;
+    let open = items.total() - items.done().len();
+    if open == 0 {
+        return Ok(format!("Task {name:?} has no item to retry\n"));
+    }
+    let now = clock::now();
+    let version = task.metadata.resource_version.as_deref().unwrap_or_default();
+    let next = begun_anew(status, &items, task.metadata.generation, now);
+    let change = patch(&uid, version, &next);
+    let change = serde_json::from_value(change).map_err(|error| bad(error.to_string()))?;
+    api.patch_status(name, &PatchParams::default(), &Patch::<()>::Json(change))
+        .await
+        .map_err(|error| {
+            let why = format!("the status of Task {name:?} cannot be written now ({error}); try again");
+            (StatusCode::SERVICE_UNAVAILABLE, why)
+        })?;
+    Ok(format!("{open} items of Task {name:?} run again\n"))
+}
+
+/// Writes into the log which items run again; answers where each of them is then.
+async fn reopened(
+    store: &Arc<Store>,
+    epoch: u64,
+    uid: &str,
+    total: u32,
+    again: &Again,
+) -> Result<Items, (StatusCode, String)> {
+    let (mut log, records) = store
+        .lead_map(uid, Writer(rand::random()), epoch)
+        .await
+        .map_err(unreadable)?;
+    let mut items = Items::new(total);
+    for part in &records {
+        replay(part, &mut items).map_err(super::broken)?;
+        tokio::task::yield_now().await;
+    }
+    let wanted: Indices = match again {
+        Again::Failed => items.failed().clone(),
+        Again::Indices(ranges) => ranges
+            .iter()
+            .map(|range| *range.start()..range.end().saturating_add(1).min(total))
+            .filter(|range| !range.is_empty())
+            .collect(),
+    };
+    let notes: Vec<Note> = wanted
+        .ranges()
+        .filter(|range| !items.done().within(range.clone()).is_empty())
+        .map(Note::Reopened)
+        .collect();
+    for some in notes.chunks(RANGES) {
+        let records: Vec<Record> = some.iter().map(|note| Record::Note(note.to_string())).collect();
+        log.append(&records).await.map_err(unreadable)?;
+    }
+    for note in notes {
+        items.apply(&skyward_planner::map::record::Record::Note(note));
+    }
+    Ok(items)
+}
+
+/// The status of a Task that waits again for its next attempt.
+fn begun_anew(status: TaskStatus, items: &Items, generation: Option<i64>, now: Timestamp) -> TaskStatus {
+    let failed = items.failed().len();
+    let counts = ItemsStatus {
+        total: items.total(),
+        active: 0,
+        succeeded: items.done().len() - failed,
+        failed,
+        failed_indexes: items.failed().describe(SHOWN_BYTES),
+    };
+    let ended = [condition::COMPLETE, condition::FAILED, condition::FINISHED];
+    let kept: Vec<Condition> = status
+        .conditions
+        .iter()
+        .filter(|condition| !ended.contains(&condition.type_.as_str()))
+        .cloned()
+        .collect();
+    let message = "items run again, as a user has asked";
+    let waits = [condition::SCHEDULED, condition::RUNNING]
+        .map(|type_| NewCondition::new(type_, false, reason::RETRYING, message.to_owned()));
+    TaskStatus {
+        phase: Some(TaskPhase::Pending),
+        reason: reason::RETRYING.to_owned(),
+        done: counts.done(),
+        items: Some(counts),
+        mode: status.mode,
+        source: status.source,
+        dependencies: status.dependencies,
+        attempt: status.attempt,
+        restarts: status.restarts,
+        // Retries that were used up are there again, as for the items.
+        interruptions: 0,
+        failures: status.failures,
+        ignored_failures: status.ignored_failures,
+        cost: status.cost,
+        conditions: condition::apply(&kept, &waits, generation, now),
+        observed_generation: generation,
+        ..TaskStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use skyward_planner::map::outcome::{Outcome as Said, body};
+    use skyward_store::maps::Ended;
+
+    use super::*;
+
+    const TASK: &str = "0b5c6f5e-0000-4000-8000-000000000003";
+
+    fn ended(index: u32, attempt: u32, cause: Cause) -> Record {
+        let said = Said {
+            reason: if cause == Cause::Success {
+                "Succeeded"
+            } else {
+                "FunctionRaised"
+            }
+            .into(),
+            ..Said::default()
+        };
+        let value = if cause == Cause::Success {
+            format!("{index}")
+        } else {
+            String::new()
+        };
+        let ended = Ended {
+            index,
+            attempt,
+            cause: cause.number(),
+            is_final: true,
+        };
+        Record::Ended(ended, Bytes::from(body(&said, value.as_bytes())))
+    }
+
+    async fn filled(writes: &[Vec<Record>]) -> (tempfile::TempDir, Arc<Store>) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+        store.charge(TASK, "team");
+        let (mut log, _) = store.lead_map(TASK, Writer([1; 16]), 1).await.unwrap();
+        log.append(&[Record::Note("granted 1-0 0 5".into())])
+            .await
+            .unwrap();
+        for records in writes {
+            log.append(records).await.unwrap();
+        }
+        (folder, store)
+    }
+
+    #[tokio::test]
+    async fn items_come_by_index_or_as_they_ended_and_the_newest_attempt_counts() {
+        let success = |index| ended(index, 1, Cause::Success);
+        let writes = [
+            vec![success(3), ended(1, 1, Cause::Failure)],
+            vec![success(0), Record::Note("reopened 1 2".into()), success(2)],
+            vec![
+                Record::Note("granted 1-0 1 2".into()),
+                ended(1, 2, Cause::Failure),
+            ],
+        ];
+        let (_folder, store) = filled(&writes).await;
+        let records = store.map_records(TASK, 0, &[]).await.unwrap();
+        let of = |order, failed| {
+            let page = choose(&records, &ItemsQuery { order, failed }).unwrap();
+            let found: Vec<(u32, u32)> = page
+                .outcomes
+                .iter()
+                .map(|outcome| (outcome.ended.index, outcome.ended.attempt))
+                .collect();
+            (found, page.rest)
+        };
+        let all = vec![(0, 1), (1, 2), (2, 1), (3, 1)];
+        assert_eq!(of(Order::Index(0), false), (all, "{\"end\":4}".to_owned()));
+        assert_eq!(of(Order::Index(2), false).0, [(2, 1), (3, 1)]);
+        assert_eq!(
+            of(Order::Index(0), true),
+            (vec![(1, 2)], "{\"end\":2}".to_owned())
+        );
+        assert_eq!(of(Order::Index(9), false), (vec![], "{\"end\":9}".to_owned()));
+        let as_they_ended = vec![(3, 1), (1, 1), (0, 1), (2, 1), (1, 2)];
+        assert_eq!(of(Order::Log(0), false).0, as_they_ended);
+        assert_eq!(of(Order::Log(4), false).0, [(1, 2)]);
+        let end = choose(
+            &[],
+            &ItemsQuery {
+                order: Order::Log(4),
+                failed: false,
+            },
+        )
+        .unwrap();
+        assert_eq!(end.rest, "{\"end\":4}");
+    }
+
+    async fn heads(records: &[Record]) -> Vec<Heads> {
+        let (_folder, store) = filled(&[records.to_vec()]).await;
+        store.map_records(TASK, 0, &[]).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_page_ends_at_its_number_of_items_and_an_item_that_runs_again_is_in_none() {
+        let all: Vec<Record> = (0..=PAGE as u32)
+            .map(|index| ended(index, 1, Cause::Success))
+            .collect();
+        let records = heads(&all).await;
+        let page = by_index(&records, 0, false).unwrap();
+        assert_eq!(
+            (page.outcomes.len(), page.rest),
+            (PAGE, format!("{{\"next\":{PAGE}}}"))
+        );
+        let page = by_index(&records, PAGE as u32, false).unwrap();
+        assert_eq!(
+            (page.outcomes.len(), page.rest),
+            (1, format!("{{\"end\":{}}}", PAGE + 1))
+        );
+        let reopened = heads(&[
+            ended(0, 1, Cause::Failure),
+            ended(1, 1, Cause::Failure),
+            Record::Note("reopened 1 9".into()),
+        ])
+        .await;
+        let page = by_index(&reopened, 0, true).unwrap();
+        let indices: Vec<u32> = page.outcomes.iter().map(|outcome| outcome.ended.index).collect();
+        assert_eq!(indices, [0]);
+        let far = heads(&[ended(u32::MAX, 1, Cause::Success)]).await;
+        assert!(by_index(&far, 0, false).is_err(), "no memory is taken for it");
+    }
+
+    #[tokio::test]
+    async fn records_that_were_read_are_kept_for_the_next_page_of_the_same_task_alone() {
+        let last = Arc::new(LastRead::default());
+        let (_folder, store) = filled(&[vec![ended(0, 1, Cause::Success)]]).await;
+        let records = store.map_records(TASK, 0, &[]).await.unwrap();
+        last.keep(TASK, &records);
+        assert_eq!(last.of(TASK), records);
+        assert_eq!(last.of("another"), []);
+    }
+
+    #[tokio::test]
+    async fn items_that_a_user_asks_for_run_again_once_however_often_they_ask() {
+        let writes = [vec![ended(0, 1, Cause::Failure), ended(1, 1, Cause::Success)]];
+        let (_folder, store) = filled(&writes).await;
+        let items = reopened(&store, 2, TASK, 5, &Again::Failed).await.unwrap();
+        assert!(!items.done().contains(0) && items.done().contains(1));
+        let length = store.map_records(TASK, 0, &[]).await.unwrap().len();
+        let items = reopened(&store, 3, TASK, 5, &Again::Failed).await.unwrap();
+        assert_eq!(items.done().describe(64), "1");
+        assert!(
+            store.map_records(TASK, 0, &[]).await.unwrap().len() <= length + 1,
+            "only its mark was written"
+        );
+    }
+
+    #[test]
+    fn a_status_of_items_that_run_again_is_that_of_a_task_that_waits() {
+        let mut items = Items::new(3);
+        for index in 0..2 {
+            items.apply(&skyward_planner::map::record::Record::Ended(
+                skyward_planner::map::record::Ended {
+                    index,
+                    attempt: 1,
+                    cause: Cause::Success,
+                    is_final: true,
+                },
+            ));
+        }
+        let ended = TaskStatus {
+            phase: Some(TaskPhase::Failed),
+            attempt: 2,
+            interruptions: 4,
+            duration: "1m".into(),
+            conditions: condition::apply(
+                &[],
+                &[NewCondition::new(
+                    condition::FAILED,
+                    true,
+                    reason::ITEMS_FAILED,
+                    "x".to_owned(),
+                )],
+                None,
+                Timestamp::UNIX_EPOCH,
+            ),
+            ..TaskStatus::default()
+        };
+        let status = begun_anew(ended, &items, Some(1), Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            (status.phase, status.done.as_str()),
+            (Some(TaskPhase::Pending), "2/3")
+        );
+        assert_eq!((status.attempt, status.duration.as_str()), (2, ""));
+        assert_eq!(
+            status.interruptions, 0,
+            "the next lost machine must not end the Task at once"
+        );
+        assert!(condition::find(&status.conditions, condition::FAILED).is_none());
+    }
+}

@@ -1,0 +1,583 @@
+//! Tasks with `forEach`: their workers come and go, and none is forgotten before what it told is stored.
+
+use skyward_api::{MAX_RANKS, task::ItemsStatus};
+
+use super::{world::World, *};
+use crate::{
+    map::{leader::Life, plan::Verdict},
+    pool::load::Demand,
+    task::status::Why,
+};
+
+const TOTAL: u32 = 100;
+
+fn map(world: &mut World, name: &str, for_each: serde_json::Value) -> Uid {
+    let uid = world.create_with(
+        name,
+        json!({ "pool": "p", "command": ["work", "$(SKYWARD_ITEM)"], "forEach": for_each }),
+    );
+    world.quiet();
+    uid
+}
+
+fn items(succeeded: u32, failed: u32) -> ItemsStatus {
+    ItemsStatus {
+        total: TOTAL,
+        succeeded,
+        failed,
+        ..ItemsStatus::default()
+    }
+}
+
+fn under_way() -> MapTold {
+    MapTold {
+        total: Some(TOTAL),
+        useful: TOTAL,
+        items: items(0, 0),
+        ..MapTold::default()
+    }
+}
+
+fn tell(world: &mut World, uid: &Uid, told: MapTold) {
+    let attempt = world.status(uid).attempt;
+    world.tell(Event::MapTold(uid.clone(), attempt, Box::new(told)));
+    world.quiet();
+}
+
+fn ranks(world: &World) -> Vec<u32> {
+    let mut ranks: Vec<u32> = world.active().iter().map(|(_, id)| id.rank).collect();
+    ranks.sort_unstable();
+    ranks
+}
+
+fn lives(world: &World, uid: &Uid) -> Vec<Life> {
+    let news = world.maps[uid].as_ref().unwrap();
+    news.workers.iter().map(|worker| worker.life).collect()
+}
+
+#[test]
+fn a_worker_with_threads_counts_as_so_many_items_that_run_and_one_of_commands_as_one() {
+    let function = json!({ "source": "def main(item): pass" });
+    for (work, value, workers, threads) in [("function", function, 2, 4), ("command", json!(["work"]), 3, 1)]
+    {
+        let mut world = World::new(1, 3);
+        world.pool.as_mut().unwrap().threads = Some(4);
+        world.show_views();
+        let for_each = json!({ "count": TOTAL, "parallelism": 8 });
+        let uid = world.create_with("m", json!({ "pool": "p", work: value, "forEach": for_each }));
+        world.quiet();
+        tell(&mut world, &uid, under_way());
+        assert_eq!(ranks(&world).len(), workers, "{work}");
+        let news = world.maps[&uid].as_ref().unwrap();
+        assert_eq!(news.spec.threads, threads, "{work}");
+    }
+}
+
+/// All workers end, as they were asked to.
+fn end_all(world: &mut World) {
+    for (place, id) in world.active() {
+        world.finish(place, &id, 0);
+    }
+    world.quiet();
+}
+
+fn done_with(told: MapTold, ranks: std::ops::Range<u32>) -> MapTold {
+    MapTold {
+        done_with: ranks.collect(),
+        ..told
+    }
+}
+
+#[test]
+fn workers_start_when_the_items_are_known_and_on_all_free_places_each_on_record_before() {
+    let mut world = World::new(2, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    assert_eq!(
+        ranks(&world),
+        [] as [u32; 0],
+        "how many items there are is not known"
+    );
+    assert!(world.maps[&uid].is_some());
+    tell(&mut world, &uid, under_way());
+    assert_eq!(ranks(&world), [0, 1, 2, 3]);
+    let status = world.status(&uid);
+    assert_eq!((status.placed.len(), status.attempt), (4, 1));
+    assert_eq!(lives(&world, &uid), [Life::Runs; 4]);
+}
+
+#[test]
+fn a_map_has_no_more_workers_than_are_of_use_or_than_parallelism_says() {
+    let mut world = World::new(4, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL, "parallelism": 3 }));
+    tell(&mut world, &uid, under_way());
+    assert_eq!(ranks(&world), [0, 1, 2]);
+    world.edit(&uid, |task| {
+        task.spec.for_each.as_mut().unwrap().parallelism = Some(5);
+    });
+    world.quiet();
+    assert_eq!(ranks(&world).len(), 5);
+    world.edit(&uid, |task| {
+        task.spec.for_each.as_mut().unwrap().parallelism = Some(1);
+    });
+    world.quiet();
+    let (runs, closing) = (Life::Runs, Life::Closing);
+    assert_eq!(lives(&world, &uid), [runs, closing, closing, closing, closing]);
+    let few = MapTold {
+        useful: 1,
+        close: vec![1, 2, 3, 4],
+        ..under_way()
+    };
+    tell(&mut world, &uid, few);
+    let stopping = world.machines.values().flat_map(|machine| machine.runs.values());
+    assert_eq!(stopping.filter(|run| run.stopping).count(), 4);
+}
+
+#[test]
+fn a_worker_whose_machine_is_gone_ends_no_other_one_and_another_one_takes_its_place() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let (place, _) = world.active()[0].clone();
+    world.machines.remove(&place);
+    world.show_views();
+    world.quiet();
+    assert!(
+        lives(&world, &uid).contains(&Life::Lost),
+        "its grant may be given to others"
+    );
+    assert_eq!((ranks(&world).len(), world.status(&uid).attempt), (1, 1));
+    world.add_machine(place.slot);
+    world.show_views();
+    tell(&mut world, &uid, done_with(under_way(), 0..1));
+    assert_eq!(ranks(&world).len(), 2);
+    assert_eq!(world.status(&uid).placed.len(), 3);
+}
+
+#[test]
+fn the_task_ends_when_all_that_its_workers_told_is_stored_and_no_run_is_forgotten_before() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let complete = MapTold {
+        useful: 0,
+        items: items(TOTAL, 0),
+        verdict: Some(Verdict::Complete),
+        ..under_way()
+    };
+    tell(&mut world, &uid, complete.clone());
+    end_all(&mut world);
+    world.pass(5);
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Running));
+    assert!(
+        world
+            .machines
+            .values()
+            .all(|machine| machine.forgotten.is_empty())
+    );
+    tell(&mut world, &uid, done_with(complete, 0..2));
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.done.as_str()),
+        (Some(TaskPhase::Succeeded), "100/100")
+    );
+    assert!(!world.maps.contains_key(&uid));
+    world.calm();
+    assert!(world.machines.values().all(|machine| machine.runs.is_empty()));
+}
+
+#[test]
+fn items_that_failed_fail_the_task_and_say_what_to_do() {
+    let mut world = World::new(1, 1);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let failed = MapTold {
+        useful: 0,
+        items: ItemsStatus {
+            failed_indexes: "3-4".into(),
+            ..items(98, 2)
+        },
+        verdict: Some(Verdict::SomeFailed),
+        ..under_way()
+    };
+    tell(&mut world, &uid, failed.clone());
+    end_all(&mut world);
+    tell(&mut world, &uid, done_with(failed, 0..1));
+    let status = world.status(&uid);
+    assert_eq!(status.reason, reason::ITEMS_FAILED);
+    let condition = condition::find(&status.conditions, condition::FAILED).unwrap();
+    assert!(
+        condition.message.contains("kubectl skyward retry m"),
+        "{}",
+        condition.message
+    );
+    assert_eq!(status.items.unwrap().failed_indexes, "3-4");
+}
+
+#[test]
+fn a_map_that_is_suspended_keeps_what_it_has_and_goes_on_with_the_rest() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    world.edit(&uid, |task| task.spec.suspend = Some(true));
+    world.quiet();
+    assert!(!world.maps[&uid].as_ref().unwrap().spec.runs);
+    end_all(&mut world);
+    let told = MapTold {
+        items: items(40, 0),
+        ..under_way()
+    };
+    tell(&mut world, &uid, done_with(told, 0..2));
+    world.pass(2);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.phase, status.done.as_str()),
+        (Some(TaskPhase::Suspended), "40/100")
+    );
+    assert!(!world.maps.contains_key(&uid));
+    world.edit(&uid, |task| task.spec.suspend = Some(false));
+    world.quiet();
+    world.pass(2);
+    world.quiet();
+    let status = world.status(&uid);
+    assert_eq!((status.attempt, status.done.as_str()), (2, "40/100"));
+}
+
+fn demand(world: &World) -> Demand {
+    world.dispatcher.load().unwrap().demand
+}
+
+#[test]
+fn a_pool_counts_with_the_items_of_a_map_that_could_use_more_places_and_of_no_other_one() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    assert_eq!(demand(&world).places, 0, "how many items there are is not known");
+    let work = Duration::from_secs(500);
+    tell(&mut world, &uid, MapTold { work, ..under_way() });
+    let told = demand(&world);
+    assert_eq!((told.places, told.for_maps), (TOTAL - 2, TOTAL - 2));
+    assert_eq!((told.items, told.backlog), (work, Some(work)));
+    assert_eq!((told.typical, told.running_since), (None, None));
+    assert!(told.keeps_machines());
+    world.create("t", json!("One"));
+    world.quiet();
+    let told = demand(&world);
+    assert_eq!(
+        (told.places, told.backlog),
+        (TOTAL - 1, None),
+        "of the Task nothing is known"
+    );
+    world.edit(&uid, |task| {
+        task.spec.for_each.as_mut().unwrap().parallelism = Some(2);
+    });
+    world.quiet();
+    let told = demand(&world);
+    assert_eq!((told.places, told.for_maps, told.items), (1, 0, Duration::ZERO));
+}
+
+#[test]
+fn a_machine_whose_worker_has_ended_is_free_while_the_map_goes_on_once_all_that_it_told_is_stored() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let last = MapTold {
+        useful: 1,
+        close: vec![1],
+        ..under_way()
+    };
+    tell(&mut world, &uid, last.clone());
+    assert_eq!(
+        lives(&world, &uid),
+        [Life::Runs, Life::Closing],
+        "it gets no other item"
+    );
+    let (place, id) = world.active().into_iter().find(|(_, id)| id.rank == 1).unwrap();
+    world.finish(place, &id, 0);
+    world.quiet();
+    let busy = |world: &World| world.dispatcher.load().unwrap().busy_machines();
+    for (id, run) in &world.dispatcher.runs {
+        eprintln!("{id:?} {run:?}");
+    }
+    assert_eq!(busy(&world), 2);
+    tell(&mut world, &uid, done_with(last, 1..2));
+    assert_eq!(
+        (busy(&world), world.status(&uid).phase),
+        (1, Some(TaskPhase::Running))
+    );
+}
+
+#[test]
+fn another_leader_goes_on_with_the_workers_that_are_on_record() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let before = world.active();
+    world.restart();
+    world.quiet();
+    assert_eq!(lives(&world, &uid), [Life::Runs; 2]);
+    tell(&mut world, &uid, under_way());
+    assert_eq!((world.active(), world.status(&uid).attempt), (before, 1));
+}
+
+#[test]
+fn items_that_cannot_be_had_fail_the_task() {
+    let mut world = World::new(1, 1);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    let fault = MapTold {
+        fault: Some(crate::task::status::Why::new(
+            reason::TOO_MANY_ITEMS,
+            "there are more than 1000000 items",
+        )),
+        ..MapTold::default()
+    };
+    tell(&mut world, &uid, fault);
+    end_all(&mut world);
+    world.pass(3);
+    world.quiet();
+    assert_eq!(world.status(&uid).reason, reason::TOO_MANY_ITEMS);
+}
+
+/// A map whose Task allows so many interruptions.
+fn allowing(world: &mut World, interruptions: u32) -> Uid {
+    let uid = world.create_with(
+        "m",
+        json!({ "pool": "p", "command": ["work"], "forEach": { "count": TOTAL },
+                "retries": { "onInterruption": interruptions } }),
+    );
+    world.quiet();
+    uid
+}
+
+/// The worker of that rank ends though nobody has asked it to, and so many attempts of items have ended by then.
+fn break_worker(world: &mut World, uid: &Uid, rank: u32, ends: u64) {
+    let (place, id) = world
+        .active()
+        .into_iter()
+        .find(|(_, id)| id.rank == rank)
+        .unwrap();
+    world.finish(place, &id, 1);
+    world.quiet();
+    let told = MapTold { ends, ..under_way() };
+    tell(world, uid, done_with(told, rank..rank + 1));
+}
+
+#[test]
+fn workers_that_end_before_any_item_does_pause_longer_each_time_and_in_the_end_the_task_says_what_to_do() {
+    let mut world = World::new(1, 1);
+    let uid = allowing(&mut world, 2);
+    for (attempt, pause) in [(1, 10), (2, 20)] {
+        tell(&mut world, &uid, under_way());
+        break_worker(&mut world, &uid, 0, 0);
+        world.pass(pause - 1);
+        assert!(
+            world.active().is_empty(),
+            "attempt {attempt} is followed by a pause"
+        );
+        let status = world.status(&uid);
+        assert_eq!((status.attempt, status.interruptions), (attempt, attempt));
+        assert!(status.retry_at.is_some(), "another leader knows of the pause");
+        world.pass(2);
+        assert_eq!(world.status(&uid).attempt, attempt + 1);
+    }
+    tell(&mut world, &uid, under_way());
+    break_worker(&mut world, &uid, 0, 0);
+    world.pass(2);
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.reason.as_str(), status.interruptions),
+        (reason::INTERRUPTED, 3)
+    );
+    let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
+    for part in [
+        "retries.onInterruption allows 2",
+        "no item ended",
+        "p-",
+        "kubectl skyward retry m",
+    ] {
+        assert!(failed.message.contains(part), "{part}: {}", failed.message);
+    }
+    assert!(!world.maps.contains_key(&uid));
+}
+
+#[test]
+fn a_task_whose_items_go_on_ends_by_no_number_of_broken_workers() {
+    let mut world = World::new(1, 1);
+    let uid = allowing(&mut world, 0);
+    for attempt in 1..4 {
+        tell(&mut world, &uid, under_way());
+        break_worker(&mut world, &uid, 0, 1);
+        world.pass(12);
+        let status = world.status(&uid);
+        assert_eq!((status.attempt, status.interruptions), (attempt + 1, 0));
+    }
+}
+
+#[test]
+fn a_worker_that_ended_by_itself_is_followed_after_a_pause_which_is_longer_while_no_item_succeeds() {
+    let mut world = World::new(2, 1);
+    let uid = allowing(&mut world, 0);
+    tell(&mut world, &uid, under_way());
+    for (rank, pause) in [(1, 10), (2, 20)] {
+        break_worker(&mut world, &uid, rank, 0);
+        world.pass(pause - 1);
+        assert_eq!(ranks(&world), [0], "rank {rank} is followed by a pause");
+        world.pass(2);
+        assert_eq!(ranks(&world), [0, rank + 1]);
+    }
+    let told = MapTold {
+        items: items(1, 0),
+        ..under_way()
+    };
+    tell(&mut world, &uid, told);
+    let (place, id) = world.active().into_iter().find(|(_, id)| id.rank == 3).unwrap();
+    world.finish(place, &id, 1);
+    world.quiet();
+    world.pass(12);
+    assert_eq!(ranks(&world), [0, 4], "an item has succeeded meanwhile");
+    assert_eq!(world.status(&uid).attempt, 1);
+}
+
+/// The machine of the worker of that rank cannot begin items, and the worker ends.
+fn cannot_begin(world: &mut World, uid: &Uid, rank: u32) {
+    let full = Why::new(reason::DISK_FULL, "the disk of the machine is full");
+    let told = MapTold {
+        unfit: [(rank, full)].into(),
+        ..under_way()
+    };
+    tell(world, uid, told.clone());
+    let news = world.maps[uid].as_ref().unwrap();
+    let worker = news.workers.iter().find(|worker| worker.rank == rank).unwrap();
+    assert_eq!(worker.life, Life::Closing, "rank {rank} gets no other item");
+    let told = MapTold {
+        close: vec![rank],
+        ..told
+    };
+    tell(world, uid, told.clone());
+    let (place, id) = world
+        .active()
+        .into_iter()
+        .find(|(_, id)| id.rank == rank)
+        .unwrap();
+    world.finish(place, &id, 0);
+    world.quiet();
+    tell(world, uid, done_with(told, rank..rank + 1));
+}
+
+#[test]
+fn a_machine_that_cannot_begin_items_gets_no_worker_for_a_pause_that_doubles_and_another_one_goes_on() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let machine = |world: &World, rank: u32| {
+        let news = world.maps[&uid].as_ref().unwrap();
+        let worker = news.workers.iter().find(|worker| worker.rank == rank);
+        worker.map(|worker| worker.machine.to_string()).unwrap()
+    };
+    for (rank, next, pause) in [(0, 2, 10), (2, 3, 20)] {
+        let name = machine(&world, rank);
+        cannot_begin(&mut world, &uid, rank);
+        world.pass(pause - 1);
+        assert_eq!(ranks(&world), [1], "the machine of rank {rank} pauses");
+        let status = world.status(&uid);
+        assert_eq!(status.reason, reason::MACHINE_UNFIT);
+        let running = condition::find(&status.conditions, condition::RUNNING).unwrap();
+        for part in [
+            name.as_str(),
+            "DiskFull: the disk of the machine is full",
+            "delete Machine",
+        ] {
+            assert!(running.message.contains(part), "{part}: {}", running.message);
+        }
+        world.pass(2);
+        assert_eq!(ranks(&world), [1, next]);
+        assert_eq!(machine(&world, next), name);
+    }
+    world.pass(5);
+    assert_ne!(
+        world.status(&uid).reason,
+        reason::MACHINE_UNFIT,
+        "it has a worker again"
+    );
+}
+
+#[test]
+fn all_workers_of_a_machine_that_cannot_begin_items_end_and_those_of_others_do_not() {
+    let mut world = World::new(2, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let unfit = world.maps[&uid].as_ref().unwrap().workers[0].machine.clone();
+    let full = Why::new(reason::DISK_FULL, "the disk of the machine is full");
+    let told = MapTold {
+        unfit: [(0, full)].into(),
+        ..under_way()
+    };
+    tell(&mut world, &uid, told);
+    let workers = &world.maps[&uid].as_ref().unwrap().workers;
+    assert_eq!(workers.len(), 4);
+    for worker in workers {
+        let is_closing = worker.life == Life::Closing;
+        assert_eq!(is_closing, worker.machine == unfit, "rank {}", worker.rank);
+    }
+}
+
+#[test]
+fn a_task_of_which_no_machine_can_begin_an_item_fails_and_says_how_the_last_one_ended() {
+    let mut world = World::new(1, 1);
+    let uid = allowing(&mut world, 1);
+    for attempt in 1..=2 {
+        assert_eq!(world.status(&uid).attempt, attempt);
+        tell(&mut world, &uid, under_way());
+        cannot_begin(&mut world, &uid, 0);
+        world.pass(12);
+    }
+    let status = world.status(&uid);
+    assert_eq!(
+        (status.reason.as_str(), status.interruptions),
+        (reason::INTERRUPTED, 2)
+    );
+    let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
+    for part in [
+        "retries.onInterruption allows 1",
+        "machine \"p-",
+        "could not begin items (DiskFull: the disk of the machine is full)",
+    ] {
+        assert!(failed.message.contains(part), "{part}: {}", failed.message);
+    }
+}
+
+#[test]
+fn a_map_whose_attempt_has_had_all_its_ranks_goes_on_in_another_attempt() {
+    let mut world = World::new(2, 1);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let close = |world: &mut World, rank: u32| {
+        let told = MapTold {
+            close: vec![rank],
+            ends: 1,
+            ..under_way()
+        };
+        tell(world, &uid, told.clone());
+        let (place, id) = world
+            .active()
+            .into_iter()
+            .find(|(_, id)| id.rank == rank)
+            .unwrap();
+        world.finish(place, &id, 0);
+        world.quiet();
+        tell(world, &uid, done_with(told, rank..rank + 1));
+    };
+    let life = |world: &World| world.maps[&uid].as_ref().unwrap().workers[0].life;
+    let last = MAX_RANKS - 1;
+    for rank in 1..last {
+        assert_eq!((ranks(&world), life(&world)), (vec![0, rank], Life::Runs));
+        close(&mut world, rank);
+    }
+    assert_eq!((ranks(&world), life(&world)), (vec![0, last], Life::Closing));
+    close(&mut world, last);
+    assert_eq!(ranks(&world), [0]);
+    close(&mut world, 0);
+    world.pass(2);
+    let status = world.status(&uid);
+    assert_eq!((status.attempt, status.interruptions), (2, 0));
+    assert_eq!(status.retry_at, None, "each of its workers was asked to end");
+}

@@ -1,0 +1,120 @@
+//! The end of an attempt of an item, as its machine reports it: its cause, the pause before the next attempt, and the outcome
+//! that is stored, without values of Secrets. What follows from an end is decided by the leader.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use skyward_api::condition::{cut, reason};
+use skyward_planner::{
+    map::{
+        fitness::{Judgement, judge},
+        leader::{Event, Heard, Life},
+        outcome::{self, Outcome},
+        record::{Cause, Worker},
+    },
+    task::{
+        retries::{Failure, Policy},
+        status::Why,
+    },
+};
+use skyward_remote::protocol::{EXCEPTION_BYTES, ItemEnded};
+
+use super::Process;
+use crate::task::{
+    collect::{reason_of, signal_name},
+    effects::now,
+    tail, told,
+};
+
+/// Most bytes of a message about an item that failed.
+pub(super) const MESSAGE: usize = 1000;
+
+impl Process<'_> {
+    pub(super) fn policy(&self) -> Policy<'_> {
+        Policy {
+            task: self.task.spec.retries.as_ref(),
+            pool: Some(&self.order.pool.retries),
+        }
+    }
+
+    /// The end of an attempt of an item, in the form that the leader takes; and how it ended, if its machine gets no other
+    /// item for now.
+    pub(super) fn ended(&self, machine: &str, end: &ItemEnded) -> (Heard<Bytes>, Option<Why>) {
+        let finished = told::item(end);
+        let why = reason_of(&finished);
+        let policy = self.policy();
+        let took = Duration::from_micros(end.microseconds);
+        let failure = Failure {
+            reason: why,
+            exit_code: (why == reason::NON_ZERO_EXIT).then_some(end.exit_code),
+            exception: &end.exception,
+        };
+        let Judgement {
+            cause,
+            for_good,
+            is_unfit,
+        } = judge(why, policy.action(&failure), took);
+        let counts = self
+            .leader
+            .as_ref()
+            .map(|leader| leader.items().counts(end.index));
+        let counts = counts.unwrap_or_default();
+        let has_failed = !matches!(why, reason::SUCCEEDED | reason::INTERRUPTED | reason::STOPPED);
+        let pause = match cause {
+            // Else other machines that are no better would use up its interruptions at once.
+            Cause::Interruption if is_unfit => policy.pause(counts.interruptions.saturating_add(1)),
+            _ if has_failed => policy.pause(counts.failures.saturating_add(1)),
+            _ => Duration::ZERO,
+        };
+        let is_known = self.secrets.is_some();
+        let masked = |text: &str, most: usize| match &self.secrets {
+            Some(secrets) => cut(&tail::masked(&tail::harmless(text), secrets), most),
+            None => String::new(),
+        };
+        let outcome = Outcome {
+            reason: why.to_owned(),
+            exit_code: (why == reason::NON_ZERO_EXIT).then_some(end.exit_code),
+            signal: signal_name(end.signal),
+            exception: masked(&end.exception, EXCEPTION_BYTES),
+            message: if is_known || end.message.is_empty() {
+                masked(&end.message, MESSAGE)
+            } else {
+                "[not shown: the Secrets it may hold cannot be read now]".to_owned()
+            },
+            machine: machine.to_owned(),
+            milliseconds: end.microseconds / 1000,
+        };
+        let value = if cause == Cause::Success {
+            &end.value[..]
+        } else {
+            &[]
+        };
+        let body = Bytes::from(outcome::body(&outcome, value));
+        let heard = Heard::Ended {
+            position: end.position,
+            index: end.index,
+            attempt: end.attempt,
+            cause,
+            for_good,
+            pause,
+            took,
+            bytes: body.len(),
+            body,
+        };
+        (heard, is_unfit.then(|| Why::new(why, outcome.message)))
+    }
+
+    /// No worker on that machine gets another item; their dispatcher ends them.
+    pub(super) fn machine_is_unfit(&mut self, name: &Arc<str>, why: &Why) {
+        let Some(leader) = &mut self.leader else { return };
+        let workers = self.workers.values();
+        for known in workers.filter(|worker| worker.machine == *name && worker.life != Life::Lost) {
+            let worker = Worker {
+                attempt: self.order.attempt,
+                rank: known.rank,
+            };
+            leader.on(Event::Worker(worker, Life::Closing), now());
+            self.unfit.insert(known.rank, why.clone());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::fixtures::check_failures;
+
+#[test]
+fn each_recorded_failure_has_its_kind_and_remedy() {
+    check_failures(
+        include_str!("../../tests/fixtures/gcp/errors.json"),
+        provider_error,
+    );
+}
+
+fn ended(status: u16, code: &str, words: &str) -> Operation {
+    serde_json::from_value(json!({
+        "name": "operation-1", "status": "DONE", "targetId": "7", "httpErrorStatusCode": status,
+        "error": { "errors": [{ "code": code, "message": words }] },
+    }))
+    .unwrap()
+}
+
+#[rstest]
+#[case::shortage(503, "ZONE_RESOURCE_POOL_EXHAUSTED", "no", ErrorKind::NoCapacity)]
+#[case::shortage_with_words(
+    503,
+    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+    "(reason:stockout)",
+    ErrorKind::NoCapacity
+)]
+#[case::shortage_in_words(
+    503,
+    "",
+    "A e2-small VM instance is currently unavailable. Reason: STOCKOUT",
+    ErrorKind::NoCapacity
+)]
+#[case::quota(403, "QUOTA_EXCEEDED", "Quota 'GPUS_ALL_REGIONS' exceeded", ErrorKind::Quota("Quota 'GPUS_ALL_REGIONS' exceeded".into()))]
+#[case::name(409, "RESOURCE_ALREADY_EXISTS", "exists", ErrorKind::AlreadyExists)]
+#[case::right(
+    403,
+    "PERMISSIONS_ERROR",
+    "Required 'compute.disks.create' permission",
+    ErrorKind::Permission
+)]
+#[case::mistake(400, "INVALID_USAGE", "no such disk", ErrorKind::InvalidOrder)]
+#[case::trouble(500, "INTERNAL_ERROR", "", ErrorKind::Transient)]
+#[case::trouble_without_a_status(0, "SOMETHING_NEW", "", ErrorKind::Transient)]
+fn an_operation_that_failed_tells_why_as_an_answer_does(
+    #[case] status: u16,
+    #[case] code: &str,
+    #[case] words: &str,
+    #[case] expected: ErrorKind,
+) {
+    let error = of_operation(&ended(status, code, words), "create the instance").unwrap();
+    assert_eq!(error.kind, expected, "{error}");
+    assert!(error.message.contains(words), "{error}");
+}
+
+#[test]
+fn an_operation_without_an_error_has_none() {
+    for operation in [
+        json!({ "name": "o", "status": "RUNNING", "progress": 0 }),
+        json!({ "name": "o", "status": "DONE" }),
+        json!({ "name": "o", "status": "DONE", "error": { "errors": [] } }),
+    ] {
+        let operation: Operation = serde_json::from_value(operation).unwrap();
+        assert_eq!(of_operation(&operation, "create the instance"), None);
+    }
+}
+
+#[rstest]
+#[case("ZONE_RESOURCE_POOL_EXHAUSTED", FailureKind::NoCapacity)]
+#[case("QUOTA_EXCEEDED", FailureKind::NoCapacity)]
+#[case("INTERNAL_ERROR", FailureKind::Other)]
+fn a_machine_that_was_not_made_says_whether_another_place_will_do(
+    #[case] code: &str,
+    #[case] expected: FailureKind,
+) {
+    let error = of_operation(&ended(503, code, "why"), "create the instance").unwrap();
+    let failure = failure(&error);
+    assert_eq!(failure.kind, expected);
+    assert!(failure.message.contains("why"), "{}", failure.message);
+}
+
+#[test]
+fn what_is_in_the_middle_of_something_is_told_by_its_code_alone() {
+    let refused = |reason: &str| {
+        let body = json!({ "error": { "message": "no", "errors": [{ "reason": reason }] } });
+        let answer = Answer::new(
+            "delete it",
+            Effect::Repeatable,
+            "the cloud",
+            400,
+            &body.to_string(),
+        );
+        is_busy(&provider_error(&answer))
+    };
+    assert!(refused("resourceNotReady"));
+    assert!(!refused("invalid"));
+}

@@ -1,0 +1,43 @@
+//! Logs and results that are kept no longer.
+
+use super::*;
+
+/// A Task that ended two hours ago; both its log and its result are still stored.
+fn world(retention: Value) -> World {
+    let ago = jiff::Timestamp::now() - Duration::from_secs(7200);
+    let status = json!({
+        "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }], "finishedAt": ago.to_string(),
+        "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "value": 42 }],
+    });
+    let world = World::with("t", status).log(1, 0, &["1 o F hello"]);
+    let retention = serde_json::from_value(retention).unwrap();
+    world.tasks.lock().get_mut("t").unwrap().spec.retention = retention;
+    world
+}
+
+#[tokio::test]
+async fn what_has_expired_is_gone_for_its_readers_before_anybody_deletes_it() {
+    for (retention, log, result) in [
+        (json!(null), StatusCode::OK, StatusCode::OK),
+        (
+            json!({ "logs": "3h", "results": "3h" }),
+            StatusCode::OK,
+            StatusCode::OK,
+        ),
+        (json!({ "logs": "1h" }), StatusCode::GONE, StatusCode::OK),
+        (json!({ "results": "1h" }), StatusCode::OK, StatusCode::GONE),
+    ] {
+        let server = Server::start(world(retention.clone())).await;
+        let values = if log == StatusCode::GONE { log } else { result };
+        for (what, expected) in [("log", log), ("result", result), ("result/values", values)] {
+            let (got, body) = server.get(&format!("t/{what}")).await;
+            assert_eq!(got, expected, "{retention}: {what}: {body}");
+            if expected == StatusCode::GONE {
+                let answer: Value = serde_json::from_str(&body).unwrap();
+                assert_eq!(answer["reason"], "ResultsExpired");
+                let message = answer["message"].as_str().unwrap();
+                assert!(message.contains("spec.retention."), "{message}");
+            }
+        }
+    }
+}

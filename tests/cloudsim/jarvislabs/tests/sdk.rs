@@ -1,0 +1,31 @@
+//! The simulator tested with the Python client that JarvisLabs itself publishes.
+
+use crate::core::account::Account;
+use crate::core::machine::BootPlan;
+use crate::core::rest::Rest;
+use crate::core::simulator::Builder;
+use crate::jarvislabs::JarvisLabs;
+use crate::published;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_services_own_client_understands_every_answer_and_is_understood() {
+    let simulator = Builder::new()
+        .cloud(Rest::new(JarvisLabs::default()))
+        .start()
+        .await
+        .expect("a simulator");
+    let cloud = simulator.cloud("jarvislabs");
+    cloud.world(|world| {
+        world.add_account(Account::with_key("acme", "key"));
+        world.boot = BootPlan::takes(0);
+        world.end_takes = jiff::SignedDuration::from_millis(200);
+    });
+    let words = [simulator.url("jarvislabs"), "key"];
+    let Some(told) = published::check("jarvislabs", "jarvislabs/jarvislabs-check.py", &words).await else {
+        return;
+    };
+    println!("{told}");
+    assert_eq!(cloud.complaints(), Vec::<String>::new());
+    assert!(cloud.meter(|meter| meter.leftovers("acme").is_empty()));
+    assert!(cloud.meter(|meter| meter.billed_now().is_empty()));
+}
