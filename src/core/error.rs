@@ -13,8 +13,8 @@ pub enum ErrorKind {
     RateLimited(Option<Duration>),
     /// The answer was lost: the next list decides whether the effect happened.
     Indeterminate,
-    /// The provider answered that it takes no orders now, as while it is under maintenance (HTTP 503). Whether this order
-    /// had its effect all the same the next look decides, as after a lost answer; another provider may be asked meanwhile.
+    /// The provider answered in words that it is under maintenance. Whether this order had its effect all the same the
+    /// next look decides, as after a lost answer; another provider may be asked meanwhile.
     Outage,
     /// The offer has no capacity now.
     NoCapacity,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | P1 | `create` returns as soon as the provider accepted; it never waits for boot |
 //! | P2 | `create` with a token already used returns the same machine |
-//! | P3 | a lost answer to `create` is `Indeterminate`, and an answer that says no more than that the cloud is unavailable (503) an `Outage`: never a plain retry; the next look decides |
+//! | P3 | a lost answer to `create` is `Indeterminate`, and an answer that says that the cloud is under maintenance an `Outage`: never a plain retry; the next look decides |
 //! | P4 | `list` returns every machine with our mark in the scope, failed and stopping ones too; a partial page is an error |
 //! | P5 | the mark identifies cluster, Pool UID, slot and attempt |
 //! | P6 | `delete` is repeatable; `Gone` only when the provider says that the machine no longer exists |

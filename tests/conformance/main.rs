@@ -269,6 +269,7 @@ fn faults() -> Vec<Fault> {
     ];
     for when in [When::Before, When::After] {
         faults.push(Fault::Cut { when });
+        faults.push(Fault::Maintenance { when });
         for status in [500, 502, 503, 504] {
             faults.push(Fault::Server { status, when });
         }
@@ -279,11 +280,13 @@ fn faults() -> Vec<Fault> {
 /// The kinds of errors that are allowed after a fault of a call.
 fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
     match fault {
-        Fault::Server { status: 503, .. } if creates => *kind == ErrorKind::Outage,
+        Fault::Maintenance { .. } if creates => *kind == ErrorKind::Outage,
         Fault::Latency { .. } | Fault::Cut { .. } | Fault::Server { .. } if creates => {
             *kind == ErrorKind::Indeterminate
         }
-        Fault::Latency { .. } | Fault::Cut { .. } | Fault::Server { .. } => *kind == ErrorKind::Transient,
+        Fault::Latency { .. } | Fault::Cut { .. } | Fault::Server { .. } | Fault::Maintenance { .. } => {
+            *kind == ErrorKind::Transient
+        }
         Fault::TooMany { .. } => matches!(kind, ErrorKind::RateLimited(_)),
         Fault::NoCapacity => matches!(kind, ErrorKind::NoCapacity),
         Fault::Quota { .. } => matches!(kind, ErrorKind::Quota(_) | ErrorKind::NoCapacity),
@@ -390,10 +393,7 @@ fn p3_what_an_order_made_that_met_an_outage_is_ended_by_its_mark_when_lists_show
             let lag = settle.saturating_sub(Duration::from_secs(5));
             let lag = SignedDuration::from_secs(lag.as_secs() as i64);
             bench.sim.world(|world| world.lag.created = lag);
-            let outage = Fault::Server {
-                status: 503,
-                when: When::After,
-            };
+            let outage = Fault::Maintenance { when: When::After };
             bench.sim.fault(Rule::once(bench.subject.create[&market], outage));
             let error = bench.provider.create(&order).await.unwrap_err();
             assert_eq!(error.kind, ErrorKind::Outage, "{story}: {error}");

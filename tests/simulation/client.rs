@@ -245,6 +245,10 @@ impl Call<'_> {
         };
         let others = truth.alive_of(&order.mark.machine_uid);
         truth.rule(others == 0, || format!("{} is ordered twice", order.mark.machine));
+        let was_left = truth.watched.was_left(&order.mark.machine_uid);
+        truth.rule(!was_left, || {
+            format!("{} is ordered after another got its slot", order.mark.machine)
+        });
         let id = client
             .cloud_mut(truth)
             .make(order, now() + self.late, self.late, boots);

@@ -46,6 +46,8 @@ pub(crate) struct Watched {
     worked: BTreeMap<String, Moment>,
     /// Since when the Pool of that name has always had such a Task.
     busy: BTreeMap<String, Moment>,
+    /// Machines that were given up before they were ordered, by UID, and whose slot has another record.
+    left: BTreeSet<String>,
 }
 
 impl Watched {
@@ -56,7 +58,13 @@ impl Watched {
             asked: BTreeMap::new(),
             worked: BTreeMap::new(),
             busy: BTreeMap::new(),
+            left: BTreeSet::new(),
         }
+    }
+
+    /// Whether the slot of that machine, by UID, was given to another before it was ordered.
+    pub(crate) fn was_left(&self, machine_uid: &str) -> bool {
+        self.left.contains(machine_uid)
     }
 
     /// The API server went back to an earlier state of that version.
@@ -246,6 +254,20 @@ impl World {
             status.phase != Some(MachinePhase::Failed) && status.reclaim_at.is_none()
         };
         let of_pool = |machine: &&Machine| machine.spec.pool_uid == spec.pool_uid;
+        // Its cloud could not be looked at, so it was given up. It holds no machine, and may order none any more.
+        let is_left = |machine: &&Machine| {
+            machine.metadata.deletion_timestamp.is_some()
+                && !self.truth().was_ordered(&machine.uid().unwrap_or_default())
+        };
+        let left: Vec<String> = others
+            .iter()
+            .filter(of_pool)
+            .filter(holds)
+            .filter(|machine| machine.spec.slot == spec.slot)
+            .filter(is_left)
+            .filter_map(Machine::uid)
+            .collect();
+        let holds = |machine: &&Machine| holds(machine) && !is_left(machine);
         let slots: Vec<u32> = others
             .iter()
             .filter(of_pool)
@@ -265,6 +287,7 @@ impl World {
             .count();
         let works = self.has_work(&spec.pool);
         let mut truth = self.truth();
+        truth.watched.left.extend(left);
         let is_new = truth
             .watched
             .attempts

@@ -235,6 +235,12 @@ impl Truth {
             .count()
     }
 
+    /// Whether an order of that machine, by UID of its record, was ever carried out.
+    pub(crate) fn was_ordered(&self, machine_uid: &str) -> bool {
+        let mut made = self.clouds.values().flat_map(|cloud| &cloud.rented);
+        made.any(|machine| machine.mark.machine_uid == machine_uid)
+    }
+
     /// The machine of that id of its cloud.
     pub(crate) fn machine(&self, id: &str) -> Option<&Rented> {
         let mut machines = self.clouds.values().flat_map(|cloud| &cloud.rented);

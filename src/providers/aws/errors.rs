@@ -9,7 +9,13 @@ use aws_sdk_ec2::{
     types::CreateFleetError,
 };
 use skyward_core::{ErrorKind, NotLeading, ProviderError};
-use skyward_provider_kit::{chain, http::Effect};
+use skyward_provider_kit::{
+    chain,
+    http::{Effect, is_maintenance},
+};
+
+/// So many bytes of an answer that is not in the service's form are looked at.
+const PAGE: usize = 4096;
 
 /// The error of one call.
 pub fn provider_error<E>(
@@ -28,7 +34,8 @@ where
             operation,
             effect,
             answer.err().code().unwrap_or_default(),
-            answer.err().message().unwrap_or_default(),
+            // What stands before the service answers in its own form.
+            answer.err().message().unwrap_or_else(|| page(answer.raw())),
             answer.raw().status().as_u16(),
         ),
         SdkError::ConstructionFailure(_) => {
@@ -44,6 +51,12 @@ where
         ),
         _ => ProviderError::new(effect.lost(), operation, chain(error)),
     }
+}
+
+/// The text of an answer that is not in the service's form.
+fn page(answer: &HttpResponse) -> &str {
+    let body = answer.body().bytes().unwrap_or_default();
+    str::from_utf8(&body[..body.len().min(PAGE)]).unwrap_or_default()
 }
 
 /// The call did not end within its deadline.
@@ -75,7 +88,11 @@ pub fn from_code(
     said: &str,
     status: u16,
 ) -> ProviderError {
-    let (kind, remedy) = judge(effect, code, status);
+    let (kind, remedy) = if status >= 500 && is_maintenance(said) {
+        (effect.unavailable(), None)
+    } else {
+        judge(effect, code, status)
+    };
     let said = readable(code, said);
     let mut message = said.trim_end_matches('.').to_owned();
     if kind == ErrorKind::Permission
@@ -275,13 +292,13 @@ fn judge(effect: Effect, code: &str, status: u16) -> (ErrorKind, Option<&'static
             ErrorKind::InvalidOrder,
             Some("Correct the settings of the Provider, or what the Pool overrides"),
         ),
-        "InternalError" | "InternalFailure" | "InternalServiceError" => (effect.lost(), None),
-        "Unavailable" | "ServiceUnavailable" => (effect.unavailable(), None),
+        "InternalError" | "InternalFailure" | "InternalServiceError" | "Unavailable" | "ServiceUnavailable" => {
+            (effect.lost(), None)
+        }
         _ => match status {
             401 => (ErrorKind::Credentials, Some(KEYS)),
             403 => (ErrorKind::Permission, Some(POLICY)),
             429 => (ErrorKind::RateLimited(None), None),
-            503 => (effect.unavailable(), None),
             _ => (effect.lost(), None),
         },
     }

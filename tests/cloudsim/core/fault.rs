@@ -38,6 +38,11 @@ pub enum Fault {
         /// Whether it had done what was asked.
         when: When,
     },
+    /// A page about maintenance, of what stands before the cloud's API.
+    Maintenance {
+        /// Whether it had done what was asked.
+        when: When,
+    },
     /// The connection is cut without an answer.
     Cut {
         /// Whether it had done what was asked.

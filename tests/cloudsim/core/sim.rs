@@ -322,8 +322,10 @@ impl Inner {
         for what in &wrong {
             self.violation(request, what.clone());
         }
-        if fault == Some(Fault::Cut { when: When::Before }) {
-            return Outcome::Cut;
+        match fault {
+            Some(Fault::Cut { when: When::Before }) => return Outcome::Cut,
+            Some(Fault::Maintenance { when: When::Before }) => return Outcome::Answer(maintenance()),
+            _ => {}
         }
         let refusal = fault.as_ref().and_then(refusal_before);
         let account = match refusal {
@@ -366,6 +368,7 @@ impl Inner {
         }
         match (result, fault) {
             (Ok(_), Some(Fault::Cut { when: When::After })) => Outcome::Cut,
+            (Ok(_), Some(Fault::Maintenance { when: When::After })) => Outcome::Answer(maintenance()),
             (
                 Ok(_),
                 Some(Fault::Server {
@@ -407,6 +410,11 @@ impl Inner {
     }
 }
 
+fn maintenance() -> Answer {
+    let page = "<html><body><h1>Down for maintenance</h1>Please try again later.</body></html>";
+    Answer::new(503, "text/html", page)
+}
+
 fn refusal_before(fault: &Fault) -> Option<Refusal> {
     match fault {
         Fault::TooMany { retry_after } => Some(Refusal::TooMany {
@@ -427,6 +435,7 @@ fn refusal_before(fault: &Fault) -> Option<Refusal> {
             when: When::After, ..
         }
         | Fault::Cut { .. }
+        | Fault::Maintenance { .. }
         | Fault::PartialPage { .. }
         | Fault::Reshaped { .. }
         | Fault::Boot(_)

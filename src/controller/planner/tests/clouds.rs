@@ -111,7 +111,7 @@ fn five_clouds_that_refuse_each_in_its_own_words_leave_the_order_to_the_sixth_wi
         ("b-quota", "1.1"),
         ("c-credit", "1.2"),
         ("d-region", "1.3"),
-        // It says no more than HTTP 503, so that it may have taken the order.
+        // It says that it is under maintenance, which does not prove that it took no order.
         ("e-maintenance", "1.4"),
         ("f-works", "1.5"),
     ];
@@ -176,10 +176,10 @@ fn five_clouds_that_refuse_each_in_its_own_words_leave_the_order_to_the_sixth_wi
     }
 }
 
-/// The cloud answered 503, took the order all the same, and shows its machine when another cloud was asked.
+/// The cloud said that it is under maintenance, took the order all the same, and shows its machine when another cloud was asked.
 #[test]
 fn what_a_cloud_under_maintenance_made_all_the_same_is_ended_when_it_shows_up() {
-    let mut world = first_meets(error(ErrorKind::Outage, "rent a machine", "HTTP 503"));
+    let mut world = first_meets(error(ErrorKind::Outage, "rent a machine", "under maintenance"));
     world.pass(3);
     let doubted: Vec<_> = world
         .machines
@@ -206,7 +206,7 @@ fn what_a_cloud_under_maintenance_made_all_the_same_is_ended_when_it_shows_up() 
 #[test]
 fn a_cloud_under_maintenance_that_no_other_replaces_is_asked_again() {
     let mut world = World::new(h100());
-    world.acme().every_order = Some(error(ErrorKind::Outage, "rent a machine", "HTTP 503"));
+    world.acme().every_order = Some(error(ErrorKind::Outage, "rent a machine", "under maintenance"));
     world.pass(20);
     let [machine] = world.machines.values().collect::<Vec<_>>()[..] else {
         panic!("there is not one machine");

@@ -57,11 +57,13 @@ fn a_lost_answer_to_an_order_is_not_known_to_have_failed() {
             ErrorKind::Indeterminate
         );
     }
-    for (code, status) in [("Unavailable", 503), ("ServiceUnavailable", 503), ("", 503)] {
-        assert_eq!(
-            from_code("create", Effect::Creates, code, "", status).kind,
-            ErrorKind::Outage
-        );
+    for (said, expected) in [
+        ("", ErrorKind::Indeterminate),
+        ("We are under maintenance", ErrorKind::Outage),
+    ] {
+        for code in ["Unavailable", "ServiceUnavailable", ""] {
+            assert_eq!(from_code("create", Effect::Creates, code, said, 503).kind, expected);
+        }
     }
     let lost: SdkError<AnyError, HttpResponse> =
         SdkError::dispatch_failure(ConnectorError::io("connection reset".into()));

@@ -40,7 +40,7 @@ pub use batched::Batched;
 pub use limits::{Limits, Rate, Rule};
 pub use pages::{List, Next};
 pub use rest::Rest;
-pub use status::{Remedies, judge};
+pub use status::{Remedies, is_maintenance, judge};
 pub use token::ServiceAccount;
 
 /// Longest wait for a connection.
@@ -84,7 +84,7 @@ impl Effect {
         }
     }
 
-    /// The kind of error when the cloud answers that it is unavailable.
+    /// The kind of error when the cloud answers that it is under maintenance.
     pub const fn unavailable(self) -> ErrorKind {
         match self {
             Self::Repeatable => ErrorKind::Transient,

@@ -4,6 +4,7 @@
 use skyward_core::ErrorKind;
 
 use super::Answer;
+use crate::text::says;
 
 /// Remedies for refusals, in the words of one cloud.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ pub struct Remedies {
 /// | 423 | `Transient` | the same: nothing was made |
 /// | 429 | `RateLimited` | the same |
 /// | another 4xx | `InvalidOrder` | the same |
-/// | 503 | `Transient` | `Outage` |
+/// | 500 and more, with the word maintenance | `Transient` | `Outage` |
 /// | any other | `Transient` | `Indeterminate` |
 pub fn judge(answer: &Answer, remedies: &Remedies) -> (ErrorKind, Option<&'static str>) {
     let creates = answer.effect() == super::Effect::Creates;
@@ -47,9 +48,15 @@ pub fn judge(answer: &Answer, remedies: &Remedies) -> (ErrorKind, Option<&'stati
             ErrorKind::InvalidOrder,
             Some(remedies.settings).filter(|_| creates),
         ),
-        503 => (answer.effect().unavailable(), None),
+        500.. if is_maintenance(&answer.text()) => (answer.effect().unavailable(), None),
         _ => (answer.lost(), None),
     }
+}
+
+/// Whether the words of an answer say that the cloud is under maintenance. A failing server alone
+/// may have done what it was asked.
+pub fn is_maintenance(words: &str) -> bool {
+    says(words, &["maintenance"])
 }
 
 #[cfg(test)]
@@ -80,7 +87,7 @@ mod tests {
     #[case(422, "invalid_order ", "invalid_order correct the settings")]
     #[case(500, "transient ", "indeterminate ")]
     #[case(502, "transient ", "indeterminate ")]
-    #[case(503, "transient ", "outage ")]
+    #[case(503, "transient ", "indeterminate ")]
     #[case(200, "transient ", "indeterminate ")]
     fn each_status_has_a_kind_and_what_a_person_can_mend_says_how(
         #[case] status: u16,
@@ -95,5 +102,23 @@ mod tests {
                 "{effect:?}"
             );
         }
+    }
+
+    #[rstest]
+    #[case::a_page(503, "<h1>Scheduled Maintenance</h1>", ErrorKind::Outage)]
+    #[case::a_gateway(502, r#"{"error":"under maintenance"}"#, ErrorKind::Outage)]
+    #[case::a_setting_of_that_name(503, "onHostMaintenance", ErrorKind::Indeterminate)]
+    #[case::an_order_that_is_wrong(400, "maintenance window", ErrorKind::InvalidOrder)]
+    fn an_order_that_meets_maintenance_was_refused_in_words(
+        #[case] status: u16,
+        #[case] body: &str,
+        #[case] expected: ErrorKind,
+    ) {
+        let answer = |effect| Answer::new("call", effect, "Somewhere", status, body);
+        assert_eq!(judge(&answer(Effect::Creates), &REMEDIES).0, expected);
+        assert_ne!(
+            judge(&answer(Effect::Repeatable), &REMEDIES).0,
+            ErrorKind::Outage
+        );
     }
 }
