@@ -292,9 +292,7 @@ fn judge(effect: Effect, code: &str, status: u16) -> (ErrorKind, Option<&'static
             ErrorKind::InvalidOrder,
             Some("Correct the settings of the Provider, or what the Pool overrides"),
         ),
-        "InternalError" | "InternalFailure" | "InternalServiceError" | "Unavailable" | "ServiceUnavailable" => {
-            (effect.lost(), None)
-        }
+        "InternalError" | "InternalFailure" | "InternalServiceError" => (effect.lost(), None),
         _ => match status {
             401 => (ErrorKind::Credentials, Some(KEYS)),
             403 => (ErrorKind::Permission, Some(POLICY)),
