@@ -232,7 +232,7 @@ pub fn due_in(provider: &Provider, memory: &ProviderMemory, now: Timestamp) -> D
     };
     let every = ResolvedProvider::of(&provider.spec).refresh_interval;
     let doubled = |failures: u32| {
-        let wait = RETRY.saturating_mul(1 << failures.saturating_sub(1).min(10));
+        let wait = RETRY.saturating_mul(1 << failures.saturating_sub(1).min(20));
         wait.min(every)
     };
     let wait = match memory.problem.as_ref().map(|problem| &problem.kind) {

@@ -52,7 +52,7 @@ fn killed() -> impl Iterator<Item = &'static str> {
 
 /// So many machines a Pool has: two where they share something, whose making one kill must meet beside their orders. More
 /// would only keep this machine busy.
-fn machines(cloud: &str) -> u32 {
+fn size(cloud: &str) -> u32 {
     1 + u32::from(Effect::SharedMade.call(cloud).is_some())
 }
 
@@ -87,7 +87,7 @@ impl Campaign {
             let provider = format!("{}-{}", self.space.name, customer.cloud);
             let spec =
                 json!({"provider": provider, "topology": "Independent", "timeouts": {"shutdown": "2s"}});
-            let count = machines(customer.cloud);
+            let count = size(customer.cloud);
             self.space.pool(&Self::pool(customer, life), count, spec).await?;
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Campaign {
             });
             billed.sort();
             ensure!(
-                billed.len() == machines(customer.cloud) as usize && billed == recorded,
+                billed.len() == size(customer.cloud) as usize && billed == recorded,
                 "{}: billed {billed:?}, recorded {recorded:?}",
                 customer.cloud
             );
