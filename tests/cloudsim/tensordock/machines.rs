@@ -120,9 +120,8 @@ pub(super) fn delete(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal>
         return Err(missing("Instance"));
     }
     visit.world.end(id, Cause::Asked, visit.world.end_takes);
-    Ok(data(
-        json!({ "type": "success", "attributes": { "message": "Instance deleted successfully" } }),
-    ))
+    let message = json!({ "message": "Instance deleted successfully" });
+    Ok(data(json!({ "type": "success", "attributes": message })))
 }
 
 /// What a start or a stop answers.
