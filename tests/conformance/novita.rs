@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use skyward_cloudsim::{Fault, Rule};
+use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{Bench, connect, machine, order, scope};
 use skyward_core::{Deletion, Market, Order, ProviderPhase, machine::Endpoint};
 use tokio::time::sleep;
@@ -187,5 +187,24 @@ fn a_spot_machine_tells_when_it_will_be_taken_back_while_it_still_runs() {
         let again = bench.provider.delete(&reference).await.unwrap();
         assert_eq!(again, Deletion::Gone);
         bench.judge("a notice");
+    });
+}
+
+#[test]
+fn a_machine_that_is_shown_is_not_gone_where_its_deletion_finds_none() {
+    in_virtual_time(async || {
+        let bench = Bench::start("novita", None).await;
+        let order = bench.order(Market::OnDemand, 0).await;
+        let (running, _) = bench.bring_up(&order).await;
+        let not_found = Fault::Server {
+            status: 404,
+            when: When::Before,
+        };
+        bench.sim.fault(Rule::once("instances.delete", not_found));
+        let reference = machine(&order, Some(&running.id));
+        let ended = bench.provider.delete(&reference).await.unwrap();
+        assert_eq!((ended, bench.machines()), (Deletion::InProgress, 1));
+        bench.bring_down(&order, Some(&running.id)).await;
+        bench.judge("a deletion that finds nothing");
     });
 }

@@ -160,11 +160,15 @@ impl Service for Novita {
 
     async fn end(&self, machine: &Instance) -> Result<Deletion, ProviderError> {
         self.ended.add(machine);
-        if !machine.is_ending() {
-            // A machine that is being made may not be deleted yet, and is asked to again.
-            self.client.delete(&machine.id).await.map_err(for_now)?;
+        if machine.is_ending() {
+            return Ok(Deletion::InProgress);
         }
-        Ok(Deletion::InProgress)
+        match self.client.delete(&machine.id).await {
+            // Novita shows it all the same: only a look that does not find it is proof.
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::InProgress),
+            // A machine that is being made may not be deleted yet, and is asked to again.
+            ended => ended.map(|()| Deletion::InProgress).map_err(for_now),
+        }
     }
 
     /// A machine that Novita announced to take back, and whose end we did not order.

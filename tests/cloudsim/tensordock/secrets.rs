@@ -43,8 +43,6 @@ pub(super) fn create(visit: &mut Visit<'_>) -> Result<Answer, Refusal> {
 }
 
 pub(super) fn delete(visit: &mut Visit<'_>, id: &str) -> Result<Answer, Refusal> {
-    if !visit.end(SECRET, id) {
-        return Err(missing("Secret"));
-    }
-    Ok(Answer::json(200, &json!({})))
+    let ended = visit.end(SECRET, id).then(|| Answer::json(200, &json!({})));
+    ended.ok_or_else(|| missing("Secret"))
 }
