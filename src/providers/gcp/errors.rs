@@ -12,7 +12,7 @@ use skyward_provider_kit::{
     mentions, said,
 };
 
-use super::wire::Operation;
+use super::{client::FIREWALLS, wire::Operation};
 
 const REMEDIES: Remedies = Remedies {
     settings: "Correct the gcp settings of the Provider, or what its Pool overrides",
@@ -74,6 +74,10 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
         400..600 if creates && mentions(&about, SHORTAGES) => (ErrorKind::NoCapacity, None),
         404 if creates && mentions(&words, SOLD) => (ErrorKind::NoCapacity, None),
         400 | 409 | 412 if mentions(&code, BUSY) => (ErrorKind::Transient, None),
+        // A rule for a network that does not exist, say: the order that needs the rule is refused as it is.
+        400 | 404 if answer.operation() == FIREWALLS.add => {
+            (ErrorKind::InvalidOrder, Some(REMEDIES.settings))
+        }
         _ => judge(answer, &REMEDIES),
     };
     answer.failure(kind, &code, &words, remedy)
@@ -91,8 +95,10 @@ pub fn of_operation(operation: &Operation, what: &'static str) -> Option<Provide
     let (kind, remedy) = match operation.http_error_status_code {
         _ if mentions(&about, SHORTAGES) => (ErrorKind::NoCapacity, None),
         _ if mentions(&code, QUOTAS) => (ErrorKind::Quota(said(&words)), Some(RAISE)),
+        429 => (ErrorKind::RateLimited(None), None),
         _ if mentions(&about, RATES) => (ErrorKind::RateLimited(None), None),
         _ if mentions(&code, &["already_exists"]) => (ErrorKind::AlreadyExists, None),
+        _ if mentions(&code, BUSY) => (ErrorKind::Transient, None),
         403 => (ErrorKind::Permission, Some(REMEDIES.permission)),
         404 if mentions(&words, SOLD) => (ErrorKind::NoCapacity, None),
         400..500 => (ErrorKind::InvalidOrder, Some(REMEDIES.settings)),

@@ -557,7 +557,7 @@ mod tests {
     fn an_outage_counts_for_the_whole_account_and_for_a_minute() {
         let mut known = UnavailableOfferings::default();
         let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::Outage).unwrap();
-        known.note(what, "HTTP 503".into(), at(0));
+        known.note(what, "under maintenance".into(), at(0));
         assert!(known.of(&sought("any"), at(59)).is_some());
         assert!(known.of(&sought("any"), at(60)).is_none());
     }
