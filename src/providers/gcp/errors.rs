@@ -28,6 +28,9 @@ const RAISE: &str = "Return what is not needed, choose another region or market,
 const ENABLE: &str =
     "Enable the Compute Engine API of the project (gcloud services enable compute.googleapis.com)";
 
+/// What to do about a policy of the organization.
+const POLICY: &str = "Ask the administrators of the organization for an exception for the project, or choose settings that the policy allows (docs/providers/gcp.md)";
+
 /// Reasons and codes about what a zone does not have now.
 const SHORTAGES: &[&str] = &[
     "resource_pool_exhausted",
@@ -50,6 +53,8 @@ const BUSY: &[&str] = &[
     "resourceinusebyanotherresource",
     "conditionnotmet",
 ];
+/// Names of policies of an organization, whose violation has the status and the reason of a conflict that passes.
+const POLICIES: &[&str] = &["constraints/"];
 /// Names of collections, in words about a machine that a zone does not sell.
 const SOLD: &[&str] = &["machinetypes/", "acceleratortypes/", "disktypes/"];
 
@@ -73,6 +78,7 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
         // Nothing was made.
         400..600 if creates && mentions(&about, SHORTAGES) => (ErrorKind::NoCapacity, None),
         404 if creates && mentions(&words, SOLD) => (ErrorKind::NoCapacity, None),
+        400 | 412 if mentions(&words, POLICIES) => (ErrorKind::InvalidOrder, Some(POLICY)),
         400 | 409 | 412 if mentions(&code, BUSY) => (ErrorKind::Transient, None),
         // A rule for a network that does not exist, say: the order that needs the rule is refused as it is.
         400 | 404 if answer.operation() == FIREWALLS.add => {
@@ -98,6 +104,7 @@ pub fn of_operation(operation: &Operation, what: &'static str) -> Option<Provide
         429 => (ErrorKind::RateLimited(None), None),
         _ if mentions(&about, RATES) => (ErrorKind::RateLimited(None), None),
         _ if mentions(&code, &["already_exists"]) => (ErrorKind::AlreadyExists, None),
+        _ if mentions(&words, POLICIES) => (ErrorKind::InvalidOrder, Some(POLICY)),
         _ if mentions(&code, BUSY) => (ErrorKind::Transient, None),
         403 => (ErrorKind::Permission, Some(REMEDIES.permission)),
         404 if mentions(&words, SOLD) => (ErrorKind::NoCapacity, None),

@@ -43,6 +43,12 @@ fn ended(status: u16, code: &str, words: &str) -> Operation {
     ErrorKind::Permission
 )]
 #[case::not_ready(400, "RESOURCE_NOT_READY", "the network is not ready", ErrorKind::Transient)]
+#[case::policy(
+    412,
+    "CONDITION_NOT_MET",
+    "Constraint constraints/compute.vmExternalIpAccess violated",
+    ErrorKind::InvalidOrder
+)]
 #[case::too_often(429, "SOMETHING_NEW", "slow down", ErrorKind::RateLimited(None))]
 #[case::mistake(400, "INVALID_USAGE", "no such disk", ErrorKind::InvalidOrder)]
 #[case::trouble(500, "INTERNAL_ERROR", "", ErrorKind::Transient)]

@@ -581,11 +581,7 @@ fn an_order_that_a_cloud_under_maintenance_leaves_in_doubt_lets_its_pool_move_on
     let mut seen = world();
     seen.knows_token = knows_token;
     seen.settle_time = Duration::from_secs(60);
-    seen.order = Some(Err(ProviderError::new(
-        ErrorKind::Outage,
-        "order",
-        "under maintenance",
-    )));
+    seen.order = Some(Err(ProviderError::new(ErrorKind::Outage, "order", "HTTP 503")));
     let told = plan(&seen, at(NOW));
     let outage = Unavailable::Outage {
         provider: "local".into(),
@@ -612,7 +608,7 @@ fn an_order_that_a_cloud_under_maintenance_leaves_in_doubt_lets_its_pool_move_on
 #[case::its_order_met_an_outage(
     |seen: &mut Observed| {
         seen.unseen_until = Some(at(NOW + 60));
-        seen.order = Some(Err(ProviderError::new(ErrorKind::Outage, "order", "under maintenance")));
+        seen.order = Some(Err(ProviderError::new(ErrorKind::Outage, "order", "HTTP 503")));
     },
     true
 )]
