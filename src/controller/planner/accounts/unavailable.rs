@@ -139,6 +139,9 @@ impl Unavailable {
     pub fn of(machine: &MachineSpec, kind: &ErrorKind) -> Option<Self> {
         let (provider, region) = (machine.provider.clone(), machine.region.clone());
         let spot = machine.market == Market::Spot;
+        // A right may be lacking for what the Pool put in the place of a setting, such as an image of another
+        // project: that is no matter of other Pools.
+        let is_as_set = machine.settings.as_ref().is_none_or(serde_json::Map::is_empty);
         Some(match kind {
             ErrorKind::NoCapacity => Self::offer(machine),
             ErrorKind::Quota(_) => Self::Quota {
@@ -151,12 +154,12 @@ impl Unavailable {
                 Self::Account { provider }
             }
             ErrorKind::Outage => Self::Outage { provider },
-            ErrorKind::Permission => Self::Right {
+            ErrorKind::Permission if is_as_set => Self::Right {
                 provider,
                 region,
                 spot,
             },
-            ErrorKind::InvalidOrder | ErrorKind::Unsupported => Self::Order {
+            ErrorKind::InvalidOrder | ErrorKind::Unsupported | ErrorKind::Permission => Self::Order {
                 pool: machine.pool_uid.clone(),
                 template: machine.template_hash.clone(),
                 provider,
@@ -509,6 +512,22 @@ mod tests {
             }),
             "it may need a role of its own"
         );
+    }
+
+    #[test]
+    fn a_right_that_is_missing_for_a_setting_of_one_pool_keeps_no_other_pool_away() {
+        let mut spec = machine(Market::OnDemand);
+        let image = ("image".to_owned(), "projects/other/global/images/x".into());
+        spec.settings = Some(serde_json::Map::from_iter([image]));
+        let mut known = UnavailableOfferings::default();
+        let what = Unavailable::of(&spec, &ErrorKind::Permission).unwrap();
+        known.note(what, "no".into(), at(0));
+        let other = OfferKey {
+            pool: "other",
+            ..sought("g5")
+        };
+        assert!(known.of(&sought("g5"), at(1)).is_some());
+        assert!(known.of(&other, at(1)).is_none());
     }
 
     #[test]
