@@ -63,7 +63,8 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
         400 | 404 | 409 if creates && !says(MISTAKES) => (ErrorKind::NoCapacity, None),
         409 if creates => (ErrorKind::InvalidOrder, Some(REMEDIES.settings)),
         _ => {
-            let mut told = Answer::new(answer.operation(), answer.effect(), "TensorDock", status, "");
+            let (operation, effect) = (answer.operation(), answer.effect());
+            let mut told = Answer::new(operation, effect, "TensorDock", status, &answer.text());
             told.retry_after = answer.retry_after;
             judge(&told, &REMEDIES)
         }
