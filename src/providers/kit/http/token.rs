@@ -73,7 +73,7 @@ impl ServiceAccount {
             )
         };
         // Other programs take the path under the same name.
-        if key.expose().trim_end().ends_with(".json") {
+        if key.expose().trim_end().ends_with("json") {
             return Err(unusable(
                 "it is the path of a file, and not the content of the file",
             ));
