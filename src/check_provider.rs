@@ -202,12 +202,18 @@ fn provider(text: &str) -> Result<Provider> {
     let mut found = Vec::new();
     for document in documents(text) {
         let object: Value = serde_yaml::from_str(&document).context("the file is no YAML")?;
-        if object["kind"] == "Provider" {
+        if is_provider(&object) {
             found.push(serde_json::from_value(object).context("the Provider cannot be read")?);
         }
     }
     let one = found.pop().filter(|_| found.is_empty());
     one.ok_or_else(|| anyhow!("the file must have exactly one object of kind Provider"))
+}
+
+/// Whether an object is a Provider of ours: other APIs have objects of that kind, too.
+fn is_provider(object: &Value) -> bool {
+    let version = object["apiVersion"].as_str();
+    object["kind"] == "Provider" && version.is_none_or(|version| version.starts_with("skyward.dev/"))
 }
 
 /// The documents of a YAML file.
@@ -260,6 +266,8 @@ mod tests {
             );
         }
         assert!(provider("a: [").is_err());
+        let of_another = "---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\n";
+        assert!(provider(&format!("{FILE}{of_another}")).is_ok());
     }
 
     #[test]

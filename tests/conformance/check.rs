@@ -100,6 +100,7 @@ fn a_look_finds_what_is_ours_and_changes_nothing_at_any_cloud() {
 fn what_the_api_tells_of_an_account_is_told() {
     for (kind, parts) in [
         ("digitalocean", ["limit of Droplets: 25", "status: active"]),
+        ("gcp", ["quota of GPUs in all regions: 128", "of that in use: 0"]),
         ("vastai", ["credit in USD: 100", "credit in USD"]),
         ("verda", ["balance: 1000000", "currency of the balance: usd"]),
         (

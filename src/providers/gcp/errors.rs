@@ -12,7 +12,7 @@ use skyward_provider_kit::{
     mentions, said,
 };
 
-use super::wire::Operation;
+use super::{client::FIREWALLS, wire::Operation};
 
 const REMEDIES: Remedies = Remedies {
     settings: "Correct the gcp settings of the Provider, or what its Pool overrides",
@@ -27,6 +27,9 @@ const RAISE: &str = "Return what is not needed, choose another region or market,
 /// What to do about a project that has not switched the API on.
 const ENABLE: &str =
     "Enable the Compute Engine API of the project (gcloud services enable compute.googleapis.com)";
+
+/// What to do about a policy of the organization.
+const POLICY: &str = "Ask the administrators of the organization for an exception for the project, or choose settings that the policy allows (docs/providers/gcp.md)";
 
 /// Reasons and codes about what a zone does not have now.
 const SHORTAGES: &[&str] = &[
@@ -50,6 +53,8 @@ const BUSY: &[&str] = &[
     "resourceinusebyanotherresource",
     "conditionnotmet",
 ];
+/// Names of policies of an organization, whose violation has the status and the reason of a conflict that passes.
+const POLICIES: &[&str] = &["constraints/"];
 /// Names of collections, in words about a machine that a zone does not sell.
 const SOLD: &[&str] = &["machinetypes/", "acceleratortypes/", "disktypes/"];
 
@@ -73,7 +78,12 @@ pub fn provider_error(answer: &Answer) -> ProviderError {
         // Nothing was made.
         400..600 if creates && mentions(&about, SHORTAGES) => (ErrorKind::NoCapacity, None),
         404 if creates && mentions(&words, SOLD) => (ErrorKind::NoCapacity, None),
+        400 | 412 if mentions(&words, POLICIES) => (ErrorKind::InvalidOrder, Some(POLICY)),
         400 | 409 | 412 if mentions(&code, BUSY) => (ErrorKind::Transient, None),
+        // A rule for a network that does not exist, say: the order that needs the rule is refused as it is.
+        400 | 404 if answer.operation() == FIREWALLS.add => {
+            (ErrorKind::InvalidOrder, Some(REMEDIES.settings))
+        }
         _ => judge(answer, &REMEDIES),
     };
     answer.failure(kind, &code, &words, remedy)
@@ -91,8 +101,11 @@ pub fn of_operation(operation: &Operation, what: &'static str) -> Option<Provide
     let (kind, remedy) = match operation.http_error_status_code {
         _ if mentions(&about, SHORTAGES) => (ErrorKind::NoCapacity, None),
         _ if mentions(&code, QUOTAS) => (ErrorKind::Quota(said(&words)), Some(RAISE)),
+        429 => (ErrorKind::RateLimited(None), None),
         _ if mentions(&about, RATES) => (ErrorKind::RateLimited(None), None),
         _ if mentions(&code, &["already_exists"]) => (ErrorKind::AlreadyExists, None),
+        _ if mentions(&words, POLICIES) => (ErrorKind::InvalidOrder, Some(POLICY)),
+        _ if mentions(&code, BUSY) => (ErrorKind::Transient, None),
         403 => (ErrorKind::Permission, Some(REMEDIES.permission)),
         404 if mentions(&words, SOLD) => (ErrorKind::NoCapacity, None),
         400..500 => (ErrorKind::InvalidOrder, Some(REMEDIES.settings)),

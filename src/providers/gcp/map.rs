@@ -7,9 +7,10 @@ use skyward_api::shared::whole_gb;
 use skyward_core::{
     ErrorKind, Mark, Market, Order, ProviderError, ProviderMachine, ProviderPhase,
     machine::{Endpoint, FailureKind, Rental},
+    provider::AccountFact,
 };
 use skyward_provider_kit::{
-    boot, digest,
+    account_facts, boot, digest,
     lookup::Listed,
     marks::{self, Tags},
     time,
@@ -342,6 +343,21 @@ pub fn machine(instance: &Instance, is_ended: bool) -> Option<ProviderMachine> {
             billed_since: time(instance.creation_timestamp.as_deref()),
             ..Rental::default()
         },
+    })
+}
+
+/// What a project tells of its one quota that is not a region's.
+pub fn facts(project: &Value) -> Vec<AccountFact> {
+    let mut quotas = project["quotas"].as_array().into_iter().flatten();
+    let of_gpus = quotas.find(|quota| quota["metric"] == "GPUS_ALL_REGIONS");
+    of_gpus.map_or_else(Vec::new, |quota| {
+        account_facts(
+            quota,
+            &[
+                ("quota of GPUs in all regions", "/limit"),
+                ("of that in use", "/usage"),
+            ],
+        )
     })
 }
 

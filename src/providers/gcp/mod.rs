@@ -25,7 +25,7 @@ use serde_json::Value;
 use skyward_core::{
     Capabilities, CredentialKey, Credentials, Deletion, Endpoints, ErrorKind, Market, Offer, Order,
     ProviderError, ProviderMachine,
-    provider::{Halted, HostKeys, MarkWriters, Marking, ReclaimNotice, Regions, SelfStop},
+    provider::{AccountFact, Halted, HostKeys, MarkWriters, Marking, ReclaimNotice, Regions, SelfStop},
 };
 use skyward_provider_kit::{
     Cache, Kind as _,
@@ -220,6 +220,11 @@ impl Service for Gcp {
             _ => self.client.project.clone(),
         };
         Ok(Some(id))
+    }
+
+    /// A new project has a quota of 0: nothing can be ordered although everything is offered.
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        Ok(map::facts(&self.client.project().await?))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

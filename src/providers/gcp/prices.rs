@@ -35,9 +35,10 @@ pub fn price(own: &[Price], instance_type: &str, zone: &str, market: Market) -> 
         Market::OnDemand => on_demand,
         Market::Spot => spot,
     };
-    let fits = |price: &&Price| {
-        price.instance_type == instance_type && price.region.as_deref().is_none_or(|only| only == region)
-    };
+    // The region of an Offer is its zone, so a zone may be written where a region is meant.
+    let is_there = |only: &str| only == region || only == zone;
+    let fits =
+        |price: &&Price| price.instance_type == instance_type && price.region.as_deref().is_none_or(is_there);
     let own = own.iter().filter(fits).find_map(|price| {
         let (on_demand, spot) = (price.on_demand.as_deref(), price.spot.as_deref());
         on((on_demand.and_then(read), spot.and_then(read)))

@@ -139,6 +139,9 @@ impl Unavailable {
     pub fn of(machine: &MachineSpec, kind: &ErrorKind) -> Option<Self> {
         let (provider, region) = (machine.provider.clone(), machine.region.clone());
         let spot = machine.market == Market::Spot;
+        // A right may be lacking for what the Pool put in the place of a setting, such as an image of another
+        // project: that is no matter of other Pools.
+        let is_as_set = machine.settings.as_ref().is_none_or(serde_json::Map::is_empty);
         Some(match kind {
             ErrorKind::NoCapacity => Self::offer(machine),
             ErrorKind::Quota(_) => Self::Quota {
@@ -151,12 +154,12 @@ impl Unavailable {
                 Self::Account { provider }
             }
             ErrorKind::Outage => Self::Outage { provider },
-            ErrorKind::Permission => Self::Right {
+            ErrorKind::Permission if is_as_set => Self::Right {
                 provider,
                 region,
                 spot,
             },
-            ErrorKind::InvalidOrder | ErrorKind::Unsupported => Self::Order {
+            ErrorKind::InvalidOrder | ErrorKind::Unsupported | ErrorKind::Permission => Self::Order {
                 pool: machine.pool_uid.clone(),
                 template: machine.template_hash.clone(),
                 provider,
@@ -512,6 +515,22 @@ mod tests {
     }
 
     #[test]
+    fn a_right_that_is_missing_for_a_setting_of_one_pool_keeps_no_other_pool_away() {
+        let mut spec = machine(Market::OnDemand);
+        let image = ("image".to_owned(), "projects/other/global/images/x".into());
+        spec.settings = Some(serde_json::Map::from_iter([image]));
+        let mut known = UnavailableOfferings::default();
+        let what = Unavailable::of(&spec, &ErrorKind::Permission).unwrap();
+        known.note(what, "no".into(), at(0));
+        let other = OfferKey {
+            pool: "other",
+            ..sought("g5")
+        };
+        assert!(known.of(&sought("g5"), at(1)).is_some());
+        assert!(known.of(&other, at(1)).is_none());
+    }
+
+    #[test]
     fn an_order_refused_as_it_is_counts_for_its_pool_and_two_of_them_for_the_region() {
         let mut known = after_meeting(&ErrorKind::InvalidOrder);
         let short = |known: &UnavailableOfferings, sought: OfferKey<'_>| known.of(&sought, at(1)).is_some();
@@ -557,7 +576,7 @@ mod tests {
     fn an_outage_counts_for_the_whole_account_and_for_a_minute() {
         let mut known = UnavailableOfferings::default();
         let what = Unavailable::of(&machine(Market::OnDemand), &ErrorKind::Outage).unwrap();
-        known.note(what, "HTTP 503".into(), at(0));
+        known.note(what, "under maintenance".into(), at(0));
         assert!(known.of(&sought("any"), at(59)).is_some());
         assert!(known.of(&sought("any"), at(60)).is_none());
     }

@@ -42,6 +42,14 @@ fn ended(status: u16, code: &str, words: &str) -> Operation {
     "Required 'compute.disks.create' permission",
     ErrorKind::Permission
 )]
+#[case::not_ready(400, "RESOURCE_NOT_READY", "the network is not ready", ErrorKind::Transient)]
+#[case::policy(
+    412,
+    "CONDITION_NOT_MET",
+    "Constraint constraints/compute.vmExternalIpAccess violated",
+    ErrorKind::InvalidOrder
+)]
+#[case::too_often(429, "SOMETHING_NEW", "slow down", ErrorKind::RateLimited(None))]
 #[case::mistake(400, "INVALID_USAGE", "no such disk", ErrorKind::InvalidOrder)]
 #[case::trouble(500, "INTERNAL_ERROR", "", ErrorKind::Transient)]
 #[case::trouble_without_a_status(0, "SOMETHING_NEW", "", ErrorKind::Transient)]
@@ -97,4 +105,30 @@ fn what_is_in_the_middle_of_something_is_told_by_its_code_alone() {
     };
     assert!(refused("resourceNotReady"));
     assert!(!refused("invalid"));
+}
+
+/// The rule is made before the machine is ordered: the order must not wait for a network that never comes.
+#[rstest]
+#[case::no_such_network(404, "notFound", ErrorKind::InvalidOrder)]
+#[case::mistake(400, "invalid", ErrorKind::InvalidOrder)]
+#[case::not_ready(400, "resourceNotReady", ErrorKind::Transient)]
+fn a_rule_for_a_network_that_does_not_exist_refuses_the_order(
+    #[case] status: u16,
+    #[case] reason: &str,
+    #[case] expected: ErrorKind,
+) {
+    let words = "The resource 'projects/lab/global/networks/research' was not found";
+    let body = json!({ "error": { "message": words, "errors": [{ "reason": reason }] } });
+    let answer = Answer::new(
+        FIREWALLS.add,
+        Effect::Repeatable,
+        "the cloud",
+        status,
+        &body.to_string(),
+    );
+    let error = provider_error(&answer);
+    assert_eq!(error.kind, expected, "{error}");
+    assert!(error.message.contains(words), "{error}");
+    let is_told = error.message.contains("gcp settings");
+    assert_eq!(is_told, expected == ErrorKind::InvalidOrder, "{error}");
 }

@@ -375,3 +375,17 @@ fn an_instance_with_an_orders_name_is_taken_for_its_machine_by_its_mark_alone(
         Err(error) => assert_eq!(Some(error.kind), expected),
     }
 }
+
+#[test]
+fn a_project_tells_how_many_gpus_it_may_have() {
+    let project = json!({ "quotas": [
+        { "metric": "NETWORKS", "limit": 5.0, "usage": 1.0 },
+        { "metric": "GPUS_ALL_REGIONS", "limit": 0.0, "usage": 0.0 },
+    ] });
+    let told: Vec<String> = facts(&project)
+        .iter()
+        .map(|fact| format!("{}: {}", fact.what, fact.value))
+        .collect();
+    assert_eq!(told, ["quota of GPUs in all regions: 0.0", "of that in use: 0.0"]);
+    assert!(facts(&json!({})).is_empty());
+}

@@ -57,6 +57,15 @@ fn prices_of_the_settings_stand_before_those_of_the_table() {
     assert_eq!(of("a4-highgpu-8g", "us-central1-b", on_demand), None);
 }
 
+/// Offers have the zone as their region.
+#[test]
+fn a_price_of_the_settings_for_a_zone_is_that_of_this_zone_alone() {
+    let all = [own("g2-standard-4", Some("us-central1-a"), Some("0.8"), None)];
+    let of = |zone| price(&all, "g2-standard-4", zone, Market::OnDemand);
+    assert_eq!(of("us-central1-a"), usd(Some("0.8")));
+    assert_eq!(of("us-central1-b"), usd(Some("0.706832276")));
+}
+
 #[test]
 fn each_row_of_the_table_is_a_type_with_a_price() {
     let rows = include_str!("../prices.csv").lines();

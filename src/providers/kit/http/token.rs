@@ -72,6 +72,12 @@ impl ServiceAccount {
                 ),
             )
         };
+        // Other programs take the path under the same name.
+        if key.expose().trim_end().ends_with("json") {
+            return Err(unusable(
+                "it is the path of a file, and not the content of the file",
+            ));
+        }
         let file: KeyFile = serde_json::from_str(key.expose())
             .map_err(|_| unusable("it is no JSON with client_email, private_key_id and private_key"))?;
         let der = PrivatePkcs8KeyDer::from_pem_slice(file.private_key.as_bytes())
@@ -325,6 +331,14 @@ pub(super) mod tests {
             })
         );
         assert_eq!(account.project(), Some("lab"));
+    }
+
+    #[test]
+    fn a_path_in_the_place_of_a_key_is_told_as_one() {
+        let error = account(&Secret::new("/home/canary/key.json\n")).err().unwrap();
+        assert_eq!(error.kind, ErrorKind::Credentials);
+        assert!(error.message.contains("the path of a file"), "{error}");
+        assert!(!error.message.contains("canary"), "{error}");
     }
 
     #[test]

@@ -311,7 +311,7 @@ async fn a_refusal_comes_at_once_and_says_which() {
         (json!("unauthorized"), "credentials"),
         (json!("expired"), "credentials"),
         (json!("forbidden"), "permission"),
-        (json!({ "server": { "status": 503, "when": "before" } }), "outage"),
+        (json!({ "maintenance": { "when": "before" } }), "outage"),
     ]
     .into_iter()
     .enumerate()
