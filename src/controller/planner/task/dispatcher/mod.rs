@@ -295,6 +295,7 @@ impl Dispatcher {
         if !self.is_held() && std::mem::take(&mut self.dirty) {
             self.take_up_forgotten(now);
             self.place_tasks(now);
+            self.look_without_machine(now);
             self.tend_own_pool(now);
         }
     }
