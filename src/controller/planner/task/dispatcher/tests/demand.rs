@@ -120,6 +120,13 @@ fn a_task_whose_secret_is_missing_wakes_no_pool_that_sleeps_and_one_whose_secret
     world.create_with("held", spec.clone());
     world.quiet();
     assert!(load(&world).is_idle(), "{:?}", load(&world).demand);
+    world.restart();
+    world.quiet();
+    assert!(
+        load(&world).is_idle(),
+        "another controller: {:?}",
+        load(&world).demand
+    );
     world.missing_references = false;
     world.create_with("starts", spec);
     world.quiet();
