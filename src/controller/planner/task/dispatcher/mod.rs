@@ -216,6 +216,8 @@ impl Dispatcher {
             Event::Synced => {
                 self.synced = true;
                 self.dirty = true;
+                // From now on the load is told.
+                self.count_waiting(now);
             }
             Event::Views {
                 pool,
