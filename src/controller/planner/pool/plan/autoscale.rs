@@ -371,7 +371,8 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
 fn idle_since(draft: &Draft<'_>, record: &PoolScaling) -> Option<jiff::Timestamp> {
     let load = draft.seen.load.as_ref().filter(|load| load.is_idle())?;
     let first_ready = draft.live().filter_map(|machine| machine.ready_at).min()?;
-    let recorded = record.idle_since.as_ref().map(|since| since.0);
+    // The clock of the leader that wrote it may have been ahead: that must not keep machines without work.
+    let recorded = record.idle_since.as_ref().map(|since| since.0.min(draft.now));
     let known = match recorded {
         Some(recorded) => load.uses.last_used(1).map_or(recorded, |last| last.max(recorded)),
         None => load.uses.unused_since(1)?,

@@ -31,6 +31,8 @@ pub(crate) fn plan(draft: &mut Draft<'_>) {
         ended_with: String::new(),
     };
     let mut life = seen.pool.status.lifetime.clone().unwrap_or_else(begin);
+    // The clock of the leader that wrote it may have been ahead: no Pool lives longer for that.
+    life.since.0 = life.since.0.min(draft.now);
     let digest = digest(&seen.pool.spec);
     if !life.ended_with.is_empty() && life.ended_with != digest {
         draft.because("the spec changed after maxLifetime: the Pool begins another life");

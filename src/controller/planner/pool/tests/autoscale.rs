@@ -530,6 +530,18 @@ fn another_leader_counts_from_work_that_came_and_went_between_two_looks() {
 }
 
 #[test]
+fn what_a_leader_recorded_whose_clock_was_ahead_keeps_no_machine_that_has_no_work() {
+    let mut seen = sleepy();
+    is_idle_since(&mut seen, 1, NOW - 400);
+    seen.pool.status.scaling = Some(PoolScaling {
+        idle_since: Some(Time(at(NOW + 86_400))),
+        ..PoolScaling::default()
+    });
+    let seen = after(&seen, &decide(&seen));
+    assert_eq!(deleted(&decide_at(&seen, NOW + 600)).len(), 2);
+}
+
+#[test]
 fn a_run_an_uncollected_value_and_waiting_work_keep_a_pool_awake() {
     let mut seen = sleepy();
     is_idle_since(&mut seen, 1, 0);
@@ -689,6 +701,15 @@ fn a_pool_that_has_lived_long_enough_ends_until_its_spec_changes() {
     let again = decide_at(&seen, NOW + 7200);
     assert_eq!(created(&again), [0, 1, 2]);
     assert_eq!(again.status.lifetime.unwrap().since, Time(at(NOW + 7200)));
+}
+
+#[test]
+fn a_pool_lives_no_longer_because_the_clock_of_an_earlier_leader_was_ahead() {
+    let mut seen = pool(serde_json::json!({ "maxLifetime": "1h" }));
+    seen.machines = vec![busy(0)];
+    seen.pool.status.lifetime = decide_at(&seen, NOW + 86_400).status.lifetime;
+    let seen = after(&seen, &decide(&seen));
+    assert_eq!(deleted(&decide_at(&seen, NOW + 3600)).len(), 1);
 }
 
 #[test]

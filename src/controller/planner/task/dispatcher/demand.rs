@@ -5,7 +5,9 @@
 //! pauses after a failure (`retries.backoff`): a Pool neither grows nor stays awake for it. Tasks that wait for other
 //! Tasks are not in the queue at all. A map that runs waits for the places that more workers of it would have; how long
 //! its items take is measured by itself. Where no machine takes runs, its Secrets and ConfigMaps are looked for all the
-//! same, so that it wakes a Pool that sleeps as soon as they are there.
+//! same, so that it wakes a Pool that sleeps as soon as they are there. A Pool without any machine has no work while
+//! nothing is known of what its Tasks name: a Task whose Secret is missing must wake no Pool, neither when the Task
+//! comes nor when another controller begins to lead.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -17,7 +19,7 @@ use skyward_api::{
 
 use super::{
     Dispatcher,
-    queue::read_references,
+    queue::{names_references, read_references},
     state::{References, Stage, TaskState},
 };
 use crate::{
@@ -68,6 +70,19 @@ struct Counted {
     fixed: usize,
     /// Of these, the Tasks that run on all machines.
     broadcasts: usize,
+    /// They name Secrets, ConfigMaps or bundles that were not looked for yet, and no machine is there.
+    unread: usize,
+}
+
+impl Counted {
+    /// Tasks of so many that wait which are no work. Tasks of which nothing is known are work beside one that is.
+    const fn no_work(self, all: usize) -> usize {
+        if self.stuck.saturating_add(self.unread) >= all {
+            all
+        } else {
+            self.stuck
+        }
+    }
 }
 
 impl Dispatcher {
@@ -85,7 +100,8 @@ impl Dispatcher {
         } else {
             self.durations.counted
         };
-        let work = self.queue.len().saturating_sub(counted.stuck);
+        let all = self.queue.len();
+        let work = all.saturating_sub(counted.no_work(all));
         let fixed = counted.fixed.min(work);
         let tasks = u32::try_from(work - fixed).unwrap_or(u32::MAX);
         let (for_maps, items) = self.wanted_by_maps();
@@ -113,14 +129,37 @@ impl Dispatcher {
             return;
         };
         self.durations.counted = self.count(&pool);
-        if self.durations.counted.stuck == 0 || self.machines.values().any(MachineView::takes_runs) {
+        self.look_for_references(&pool, self.durations.counted, now);
+    }
+
+    /// Tasks have come: where there is no machine, what they name is looked for at once, and with each tick where many
+    /// wait.
+    pub(super) fn look_without_machine(&mut self, now: Timestamp) {
+        if !self.served || !self.synced || !self.viewed || !self.machines.is_empty() || self.queue.len() > FEW
+        {
             return;
         }
+        let Some(pool) = self.pool.clone().filter(|pool| pool.takes_work()) else {
+            return;
+        };
+        let counted = self.count(&pool);
+        if counted.unread > 0 {
+            self.look_for_references(&pool, counted, now);
+        }
+    }
+
+    fn look_for_references(&mut self, pool: &PoolView, counted: Counted, now: Timestamp) {
+        let is_work_known = counted.no_work(self.queue.len()) < self.queue.len();
+        let lacks_some = counted.stuck > 0 || (counted.unread > 0 && !is_work_known);
+        if !lacks_some || self.machines.values().any(MachineView::takes_runs) {
+            return;
+        }
+        let is_empty = self.machines.is_empty();
         for (_, _, _, uid) in &self.queue {
             if let Some(task) = self.tasks.get_mut(uid)
-                && lacks_references(task)
+                && (lacks_references(task) || (is_empty && !is_work_known && is_unread(task, pool)))
             {
-                read_references(task, &pool, &mut self.resolving, &mut self.effects, now);
+                read_references(task, pool, &mut self.resolving, &mut self.effects, now);
             }
         }
     }
@@ -141,6 +180,7 @@ impl Dispatcher {
 
     fn count(&self, pool: &PoolView) -> Counted {
         let mut counted = Counted::default();
+        let is_empty = self.machines.is_empty();
         for (_, _, _, uid) in &self.queue {
             let Some(task) = self.tasks.get(uid) else {
                 continue;
@@ -149,6 +189,7 @@ impl Dispatcher {
                 counted.stuck += 1;
                 continue;
             }
+            counted.unread += usize::from(is_empty && is_unread(task, pool));
             let placement = task.entry.placement;
             counted.fixed += usize::from(placement != Some(Placement::One));
             counted.broadcasts += usize::from(matches!(placement, Some(Placement::All(_))));
@@ -200,6 +241,18 @@ fn waits_since(task: &TaskState) -> Option<Timestamp> {
 /// Whether the Task waits for a Secret, ConfigMap or bundle.
 fn lacks_references(task: &TaskState) -> bool {
     matches!(&task.stage, Stage::Waiting(waiting) if matches!(waiting.references, References::Missing(_)))
+}
+
+/// Whether the Task names Secrets, ConfigMaps or a bundle that were not looked for yet.
+fn is_unread(task: &TaskState, pool: &PoolView) -> bool {
+    let Stage::Waiting(waiting) = &task.stage else {
+        return false;
+    };
+    names_references(task, pool)
+        && match waiting.references {
+            References::Unread | References::Reading { .. } => true,
+            References::Read(..) | References::Missing(_) => false,
+        }
 }
 
 /// Whether the Task could not start whatever machines there were.

@@ -216,6 +216,8 @@ impl Dispatcher {
             Event::Synced => {
                 self.synced = true;
                 self.dirty = true;
+                // From now on the load is told.
+                self.count_waiting(now);
             }
             Event::Views {
                 pool,
@@ -295,6 +297,7 @@ impl Dispatcher {
         if !self.is_held() && std::mem::take(&mut self.dirty) {
             self.take_up_forgotten(now);
             self.place_tasks(now);
+            self.look_without_machine(now);
             self.tend_own_pool(now);
         }
     }

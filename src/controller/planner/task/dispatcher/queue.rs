@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use skyward_api::{MAX_RANKS, condition::reason};
+use skyward_api::{MAX_RANKS, condition::reason, task::Source};
 
 use super::{
     Dispatcher, FRESH, RESOLVING,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::task::{
     message::Effect,
-    model::{PoolView, RunId, SlotAttempt},
+    model::{Entry, PoolView, RunId, SlotAttempt},
     placement::{Planner, Room, Size, Wait},
     status::Why,
 };
@@ -200,6 +200,17 @@ pub(super) enum Readiness {
     Blocked,
 }
 
+/// The source of a Task that is read before it starts: what comes from git is fetched later, by a machine.
+fn stored_source(task: &Entry) -> Option<&Source> {
+    task.source.as_ref().filter(|source| source.git.is_none())
+}
+
+/// Whether the Task needs Secrets, ConfigMaps or a bundle.
+pub(super) fn names_references(task: &TaskState, pool: &PoolView) -> bool {
+    let entry = &task.entry;
+    !pool.env_from.is_empty() || !entry.env_from.is_empty() || stored_source(entry).is_some()
+}
+
 /// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read.
 pub(super) fn read_references(
     task: &mut TaskState,
@@ -211,8 +222,7 @@ pub(super) fn read_references(
     let Stage::Waiting(waiting) = &mut task.stage else {
         return Readiness::Blocked;
     };
-    // What comes from git is fetched later, by a machine.
-    let source = task.entry.source.as_ref().filter(|source| source.git.is_none());
+    let source = stored_source(&task.entry);
     if pool.env_from.is_empty() && task.entry.env_from.is_empty() && source.is_none() {
         return Readiness::Ready;
     }

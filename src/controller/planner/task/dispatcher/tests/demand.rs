@@ -109,6 +109,52 @@ fn a_task_that_no_machine_helps_is_no_work_until_what_it_lacks_is_there_also_wit
 }
 
 #[test]
+fn a_task_whose_secret_is_missing_wakes_no_pool_that_sleeps_and_one_whose_secret_is_there_does() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let place = *world.machines.keys().next().unwrap();
+    world.lose_machine(place);
+    world.quiet();
+    world.missing_references = true;
+    let spec = json!({ "pool": "p", "command": ["true"], "envFrom": [{ "secretRef": { "name": "s" } }] });
+    world.create_with("held", spec.clone());
+    world.quiet();
+    assert!(load(&world).is_idle(), "{:?}", load(&world).demand);
+    world.restart();
+    world.quiet();
+    assert!(
+        load(&world).is_idle(),
+        "another controller: {:?}",
+        load(&world).demand
+    );
+    world.missing_references = false;
+    world.create_with("starts", spec);
+    world.quiet();
+    assert_eq!(load(&world).demand.places, 1, "without a tick");
+}
+
+#[test]
+fn more_such_tasks_than_are_counted_at_once_wake_no_pool_when_another_controller_begins_to_lead() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    let place = *world.machines.keys().next().unwrap();
+    world.lose_machine(place);
+    world.quiet();
+    world.missing_references = true;
+    let spec = json!({ "pool": "p", "command": ["true"], "envFrom": [{ "secretRef": { "name": "s" } }] });
+    for n in 0..70 {
+        world.create_with(&format!("t{n}"), spec.clone());
+        world.quiet();
+    }
+    world.restart();
+    world.quiet();
+    assert!(load(&world).is_idle(), "{:?}", load(&world).demand);
+    world.missing_references = false;
+    world.pass(6);
+    assert_eq!(load(&world).demand.places, 70, "the Secret is there");
+}
+
+#[test]
 fn a_pool_that_is_off_has_no_demand() {
     let mut world = World::new(1, 1);
     world.quiet();
