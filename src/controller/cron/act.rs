@@ -91,23 +91,31 @@ async fn create(
         .refusal()
         .map(|(code, message)| (code, cut(message, MOST_SAID)));
     match refusal {
-        Some((409, _)) if is_there(client, cron, task).await? => Ok(None),
-        Some((409, _)) => Ok(Some(
-            "another Task has that name already; delete it, or leave this time out".to_owned(),
-        )),
-        Some((400 | 403 | 413 | 422, message)) => Ok(Some(message)),
+        Some((409, _)) => match is_own(client, cron, task).await? {
+            Some(true) => Ok(None),
+            Some(false) => Ok(Some(
+                "another Task has that name already; delete it, or leave this time out".to_owned(),
+            )),
+            // No Task has that name: the usage of a ResourceQuota changed meanwhile, which is a 409, too.
+            None => Err(error),
+        },
+        // A webhook that cannot be called is a 500, and may stay away for hours.
+        Some((400 | 403 | 413 | 422 | 500, message)) => Ok(Some(message)),
         Some(_) | None => Err(error),
     }
 }
 
-/// Whether the Task of that name is the CronTask's own: an earlier leader made it, or an answer was lost.
-async fn is_there(client: &Client, cron: &CronTask, task: &Task) -> Result<bool, ApiError> {
+/// Whether the Task of that name is the CronTask's own: an earlier leader made it, or an answer was lost. `None`: there is
+/// none of that name.
+async fn is_own(client: &Client, cron: &CronTask, task: &Task) -> Result<Option<bool>, ApiError> {
     let api: Api<Guarded<Task>> = Api::namespaced(client.clone(), &namespace_of(cron));
     let owner = cron.uid().unwrap_or_default();
     let found = api.get_opt(&task.name_any()).await;
     let found = found.map_err(|error| ApiError::Api("read the Task of that name", Box::new(error)))?;
-    let found = found.and_then(|found| found.0.ok());
-    Ok(found.is_some_and(|found| Child::of(&found, &owner).is_some()))
+    Ok(found.map(|found| {
+        let found = found.0.ok();
+        found.is_some_and(|found| Child::of(&found, &owner).is_some())
+    }))
 }
 
 /// Deletes a Task, if it is still that one.
@@ -180,6 +188,11 @@ mod tests {
             let (code, answer) = match code {
                 201 => (201, there.clone()),
                 code if is_write => (code, failure),
+                _ if there.is_null() => (
+                    404,
+                    json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": "not found",
+                            "reason": "NotFound", "code": 404 }),
+                ),
                 _ => (200, there.clone()),
             };
             async move {
@@ -211,10 +224,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_api_server_refuses_is_said_in_its_words_and_what_it_cannot_do_now_is_tried_again() {
-        for code in [400, 403, 422] {
+        for code in [400, 403, 422, 500] {
             let refused = made(code, Value::Null).await.unwrap();
             assert_eq!(refused.as_deref(), Some("exceeded quota: tasks"), "{code}");
         }
-        assert!(made(500, Value::Null).await.is_err());
+        assert!(made(503, Value::Null).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_conflict_about_another_object_is_no_task_of_that_name_and_is_tried_again() {
+        assert!(made(409, Value::Null).await.is_err());
     }
 }

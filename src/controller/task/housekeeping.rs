@@ -4,7 +4,7 @@
 mod bundles;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +22,7 @@ use skyward_planner::{base::time::after, cron::facts::has_on_record, task::model
 use skyward_store::Store;
 use tokio::{
     sync::Notify,
-    time::{MissedTickBehavior, sleep},
+    time::{MissedTickBehavior, sleep, timeout},
 };
 
 use crate::{
@@ -48,6 +48,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_mins(10);
 /// Pause after a failure.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Tasks at which one look at the store may fail: what cannot be deleted of one Task holds up no other one, and a store that is
+/// down is not asked for all of them.
+const FAILURES: usize = 10;
 /// Pause after the Task was changed in between.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -177,12 +180,14 @@ async fn delete_all_due(context: &Context, expiry: &Expiry) {
 /// their end.
 async fn find_all_expiring(context: &Context, expiry: &Expiry) {
     let mut pause = AGAIN;
+    let mut dropped = Dropped::new();
     loop {
         match find_expiring(&context.client, expiry).await {
             Ok(passed) => {
                 pause = AGAIN;
-                drop_passed(context, passed).await;
-                sleep(SWEEP).await;
+                // Not one after the other: however slow the store is, Tasks with a ttl are looked for in time.
+                let dropping = timeout(SWEEP, drop_passed(context, passed, &mut dropped));
+                let _ = tokio::join!(dropping, sleep(SWEEP));
             }
             Err(error) => {
                 tracing::warn!(%error, "ended Tasks could not be listed, so Tasks with a ttl stay for now; it is tried again");
@@ -217,6 +222,25 @@ struct Passed {
     namespace: Box<str>,
     name: Box<str>,
     kept: Kept,
+    /// When it expired.
+    at: Timestamp,
+}
+
+/// What was deleted of Tasks that are still there, and when it had expired: to look for it again each hour costs several
+/// requests to a bucket for each of these Tasks.
+type Dropped = BTreeSet<(Uid, Kept, Timestamp)>;
+
+impl Passed {
+    fn key(&self) -> (Uid, Kept, Timestamp) {
+        (self.uid.clone(), self.kept, self.at)
+    }
+}
+
+/// Leaves out what was deleted by an earlier look, and forgets Tasks that are gone or were begun anew.
+fn leave_out(passed: &mut Vec<Passed>, dropped: &mut Dropped) {
+    let there: Dropped = passed.iter().map(Passed::key).collect();
+    dropped.retain(|known| there.contains(known));
+    passed.retain(|passed| !dropped.contains(&passed.key()));
 }
 
 /// What has expired of a Task, by its present spec.
@@ -229,21 +253,25 @@ fn passed(task: &Task, now: Timestamp) -> Vec<Passed> {
     } else {
         Duration::ZERO
     };
+    let uid: Uid = uid.as_str().into();
     let all = [Kept::Logs, Kept::Results].into_iter();
-    let expired = all.filter(|kept| task.expiry(*kept).is_some_and(|at| after(at, stays) <= now));
-    expired
-        .map(|kept| Passed {
-            uid: uid.as_str().into(),
+    let expiries = all.filter_map(|kept| Some((kept, task.expiry(kept)?)));
+    expiries
+        .filter(|(_, at)| after(*at, stays) <= now)
+        .map(|(kept, at)| Passed {
+            uid: uid.clone(),
             namespace: task.namespace().unwrap_or_default().into(),
             name: task.name_any().into(),
             kept,
+            at,
         })
         .collect()
 }
 
 /// Deletes from the store what has expired. Readers are told already that it has, so this need not be at once; where it
 /// fails the next look finds it again.
-async fn drop_passed(context: &Context, mut passed: Vec<Passed>) {
+async fn drop_passed(context: &Context, mut passed: Vec<Passed>, dropped: &mut Dropped) {
+    leave_out(&mut passed, dropped);
     if passed.is_empty() {
         return;
     }
@@ -256,10 +284,10 @@ async fn drop_passed(context: &Context, mut passed: Vec<Passed>) {
     }
     // What a map has yet to read stays: it is found again an hour later.
     passed.retain(|passed| context.awaited.may_go(&passed.namespace, &passed.name));
-    match drop_stored(&context.store, &passed).await {
+    match drop_stored(&context.store, &passed, dropped).await {
         Ok(0) => {}
-        Ok(dropped) => tracing::info!(
-            dropped,
+        Ok(deleted) => tracing::info!(
+            deleted,
             "logs and results whose retention has passed were deleted"
         ),
         Err(error) => {
@@ -268,18 +296,32 @@ async fn drop_passed(context: &Context, mut passed: Vec<Passed>) {
     }
 }
 
-/// Answers of how many Tasks something was deleted.
-async fn drop_stored(store: &Arc<Store>, passed: &[Passed]) -> Result<usize, skyward_store::Error> {
+/// Answers of how many Tasks something was deleted, or the first failure.
+async fn drop_stored(
+    store: &Arc<Store>,
+    passed: &[Passed],
+    dropped: &mut Dropped,
+) -> Result<usize, skyward_store::Error> {
     let stored: HashSet<String> = store.task_uids().await?.into_iter().collect();
-    let mut dropped = 0;
-    for Passed { uid, kept, .. } in passed.iter().filter(|passed| stored.contains(&*passed.uid)) {
-        let any = match kept {
-            Kept::Logs => store.drop_logs(uid).await?,
-            Kept::Results => store.drop_results(uid).await?,
+    let (mut deleted, mut failures) = (0, Vec::new());
+    for one in passed {
+        let any = match one.kept {
+            _ if !stored.contains(&*one.uid) => Ok(false),
+            Kept::Logs => store.drop_logs(&one.uid).await,
+            Kept::Results => store.drop_results(&one.uid).await,
         };
-        dropped += usize::from(any);
+        match any {
+            Ok(any) => {
+                deleted += usize::from(any);
+                dropped.insert(one.key());
+            }
+            Err(error) => failures.push(error),
+        }
+        if failures.len() >= FAILURES {
+            break;
+        }
     }
-    Ok(dropped)
+    failures.into_iter().next().map_or(Ok(deleted), Err)
 }
 
 /// Deletes the Task if it is still due and settled. Answers when to look again; `None`: it is gone, or stays.
@@ -416,19 +458,26 @@ async fn sweep_once(context: &Context) -> Result<usize, String> {
         let adopted = context.store.adopt(uid, namespace).await;
         adopted.map_err(|error| error.to_string())?;
     }
-    let mut deleted = 0;
+    let (mut deleted, mut failures) = (0, Vec::new());
     for uid in stored.iter().filter(|uid| !there.contains_key(*uid)) {
-        let age = context.store.age(uid).await.map_err(|error| error.to_string())?;
-        if age.is_some_and(|age| age > YOUNG) {
-            context
-                .store
-                .delete_task(uid)
-                .await
-                .map_err(|error| error.to_string())?;
-            deleted += 1;
+        match delete_gone(&context.store, uid).await {
+            Ok(is_deleted) => deleted += usize::from(is_deleted),
+            Err(error) => failures.push(error.to_string()),
+        }
+        if failures.len() >= FAILURES {
+            break;
         }
     }
-    Ok(deleted)
+    failures.into_iter().next().map_or(Ok(deleted), Err)
+}
+
+/// Deletes what is stored of a Task that is gone, unless it is young; answers whether that was done.
+async fn delete_gone(store: &Store, uid: &str) -> Result<bool, skyward_store::Error> {
+    let is_old = store.age(uid).await?.is_some_and(|age| age > YOUNG);
+    if is_old {
+        store.delete_task(uid).await?;
+    }
+    Ok(is_old)
 }
 
 /// Runs both until shutdown.

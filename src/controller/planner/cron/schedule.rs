@@ -4,10 +4,17 @@
 //! Time zones are compiled in: the operator's image has no others.
 
 use cronexpr::Crontab;
-use jiff::{Timestamp, Zoned, tz::AmbiguousOffset};
+use jiff::{
+    Timestamp, Zoned,
+    tz::{AmbiguousOffset, TimeZone},
+};
 
 /// The last second (in the year 9987) that a search begins at: it may lead four years further.
 const LATEST: i64 = 253_000_000_000;
+/// The second (in 2025) before which no search begins, since no CronTask is older.
+const EARLIEST: i64 = 1_735_689_600;
+/// Changes of a clock that are looked at: those of some fifteen years.
+const CHANGES: usize = 32;
 
 /// A schedule that can be read.
 #[derive(Clone, Debug)]
@@ -28,6 +35,20 @@ fn is_repeated(time: &Zoned) -> bool {
     matches!(shown.offset(), AmbiguousOffset::Fold { after, .. } if after == time.offset())
 }
 
+/// Whether the clock of the time zone is set back by other than whole hours, as on Lord Howe Island. `cronexpr` steps from
+/// hour to hour, and would come back to the hour before that change for ever.
+fn is_set_back_within_an_hour(zone: &TimeZone) -> bool {
+    let Ok(since) = Timestamp::from_second(EARLIEST) else {
+        return false;
+    };
+    let mut before = zone.to_offset(since).seconds();
+    zone.following(since).take(CHANGES).any(|change| {
+        let after = change.offset().seconds();
+        let back = std::mem::replace(&mut before, after) - after;
+        back > 0 && back % 3600 != 0
+    })
+}
+
 impl Schedule {
     /// From the fields of a CronTask; the error is for the user.
     pub fn parse(schedule: &str, zone: Option<&str>) -> Result<Self, String> {
@@ -45,6 +66,13 @@ impl Schedule {
             let last = said.lines().last().unwrap_or_default();
             last.trim_start_matches([' ', '^']).to_owned()
         })?;
+        if let Some(zone) = zone
+            && TimeZone::get(zone).is_ok_and(|zone| is_set_back_within_an_hour(&zone))
+        {
+            return Err(format!(
+                "the clock of {zone} is set back by a part of an hour, which no schedule can follow; write the times in UTC"
+            ));
+        }
         Ok(Self {
             times,
             each_hour: fields.split_whitespace().nth(1) == Some("*"),
@@ -197,6 +225,26 @@ mod tests {
                 error.contains(word) && !error.contains('\n'),
                 "{schedule}: {error}"
             );
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_by_half_an_hour_is_refused_and_no_other_one_is() {
+        for zone in ["Australia/Lord_Howe", "australia/lhi"] {
+            let why = Schedule::parse("0 12 4 4 *", Some(zone)).unwrap_err();
+            assert!(why.contains("UTC") && why.contains(zone), "{why}");
+        }
+        for zone in [
+            "Australia/Sydney",
+            "Pacific/Chatham",
+            "America/St_Johns",
+            "Antarctica/Troll",
+            "Asia/Pyongyang",
+            "Asia/Kathmandu",
+        ] {
+            let schedule = Schedule::parse("0 12 * * *", Some(zone)).unwrap();
+            let noons = std::iter::successors(Some(at("2026-01-01T00:00:00Z")), |at| schedule.next(*at));
+            assert_eq!(noons.take(732).count(), 732, "{zone}");
         }
     }
 

@@ -164,12 +164,12 @@ async fn logs_and_results_whose_retention_has_passed_are_deleted_and_nothing_els
         task["spec"]["retention"] = retention.clone();
         let (client, _) = server(task.clone());
         let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
-        drop_stored(&store, &passed).await.unwrap();
+        drop_stored(&store, &passed, &mut Dropped::new()).await.unwrap();
         assert_eq!(store.log_end("u", "u-1-0").await.unwrap(), log, "{retention}");
         let result = store.get_result("u", "u-1-0", 0).await.unwrap();
         assert_eq!(result.is_some(), has_result, "{retention}");
         assert_eq!(
-            drop_stored(&store, &passed).await.unwrap(),
+            drop_stored(&store, &passed, &mut Dropped::new()).await.unwrap(),
             0,
             "{retention}: once is enough"
         );
@@ -190,8 +190,61 @@ async fn what_a_map_returned_goes_with_its_items_once_no_retry_can_be_on_its_way
         task["spec"]["retention"] = json!({ "results": "1m" });
         let (client, _) = server(task);
         let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
-        drop_stored(&store, &passed).await.unwrap();
+        drop_stored(&store, &passed, &mut Dropped::new()).await.unwrap();
         let kept = store.map_items("u").await.unwrap();
         assert_eq!(kept.is_some(), is_kept, "ended {ago} seconds ago");
     }
+}
+
+/// Something that expired at that second.
+fn passed_at(uid: &str, second: i64) -> Passed {
+    Passed {
+        uid: uid.into(),
+        namespace: "n".into(),
+        name: "t".into(),
+        kept: Kept::Logs,
+        at: Timestamp::from_second(second).unwrap(),
+    }
+}
+
+#[test]
+fn what_was_deleted_is_not_looked_for_again_unless_the_task_has_ended_once_more() {
+    let mut dropped: Dropped = [passed_at("a", 1).key(), passed_at("gone", 1).key()].into();
+    let mut passed = vec![passed_at("a", 1), passed_at("b", 1)];
+    leave_out(&mut passed, &mut dropped);
+    assert_eq!(passed, [passed_at("b", 1)]);
+    assert_eq!(
+        dropped,
+        Dropped::from([passed_at("a", 1).key()]),
+        "a Task that is gone is forgotten"
+    );
+    let mut later = vec![passed_at("a", 2)];
+    leave_out(&mut later, &mut dropped);
+    assert_eq!((later.len(), dropped.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_deleted_of_one_task_holds_up_no_other_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    for uid in ["a", "b"] {
+        store.charge(uid, "n");
+        let run = format!("{uid}-1-0");
+        store
+            .put_log_segment(uid, &run, 0, vec![b'x'; 10].into())
+            .await
+            .unwrap();
+    }
+    // A link to itself cannot be listed.
+    let link = folder.path().join("a/a-1-0/log/link");
+    std::os::unix::fs::symlink("link", link).unwrap();
+    let mut dropped = Dropped::new();
+    let passed = [passed_at("a", 1), passed_at("b", 1)];
+    assert!(drop_stored(&store, &passed, &mut dropped).await.is_err());
+    assert_eq!(store.log_end("b", "b-1-0").await.unwrap(), 0);
+    assert_eq!(
+        dropped,
+        Dropped::from([passed_at("b", 1).key()]),
+        "the other one is tried again"
+    );
 }
