@@ -265,12 +265,10 @@ impl Dispatcher {
             .map_or(1, |(pool, map)| pool.items_at_once(map.parallelism))
     }
 
-    /// Workers that a map may have: fewer where Tasks of a higher priority wait for the places that it has.
+    /// Workers that a map may have: fewer where Tasks of a higher priority wait for the places that it has, or are running
+    /// maps that could use them.
     fn most_workers(&self, task: &TaskState, has: usize) -> usize {
-        let parallelism = task.entry.map.and_then(|map| map.parallelism);
-        let most = parallelism.map_or(usize::MAX, |most| {
-            most.div_ceil(self.items_at_once(task)) as usize
-        });
+        let most = self.most_in_parallel(task);
         let urgent = self.queue.iter().take_while(|key| key.0.0 > task.entry.priority);
         let waits = |key: &&QueueKey| {
             self.tasks.get(&key.3).is_some_and(|task| match &task.stage {
@@ -278,7 +276,8 @@ impl Dispatcher {
                 Stage::Placing(_) | Stage::Running(_) | Stage::Ending(_) => false,
             })
         };
-        let yields = urgent.filter(waits).count();
+        let wanted = self.wanted_above(task.entry.priority);
+        let yields = urgent.filter(waits).count().saturating_add(wanted);
         if yields == 0 {
             most
         } else {
@@ -286,8 +285,35 @@ impl Dispatcher {
         }
     }
 
+    /// Workers that `forEach.parallelism` allows.
+    fn most_in_parallel(&self, task: &TaskState) -> usize {
+        let parallelism = task.entry.map.and_then(|map| map.parallelism);
+        parallelism.map_or(usize::MAX, |most| {
+            most.div_ceil(self.items_at_once(task)) as usize
+        })
+    }
+
+    /// How many more workers running maps of a higher priority could have. A map that gets none on some machines for now
+    /// counts for nothing: these machines might be the only ones that others can give up.
+    fn wanted_above(&self, priority: i32) -> usize {
+        let above = self.maps.iter().filter_map(|uid| {
+            let (task, _, map) = self.running(uid)?;
+            let counts = task.entry.priority > priority && map.resting().is_empty();
+            counts.then(|| self.wanted_within(uid, |_| self.most_in_parallel(task)))
+        });
+        above.fold(0_usize, |all, wanted| all.saturating_add(wanted as usize))
+    }
+
     /// How many more workers of a running map would have something to do.
     fn wanted(&self, uid: &Uid) -> u32 {
+        let Some((task, ..)) = self.running(uid) else {
+            return 0;
+        };
+        self.wanted_within(uid, |has| self.most_workers(task, has))
+    }
+
+    /// The same within a limit, which is asked for with how many workers it has.
+    fn wanted_within(&self, uid: &Uid, limit: impl FnOnce(usize) -> usize) -> u32 {
         let Some((task, attempt, map)) = self.running(uid) else {
             return 0;
         };
@@ -300,7 +326,7 @@ impl Dispatcher {
         let has = runs
             .filter(|(_, run)| run.is_active() && run.stop.is_none())
             .count();
-        let limit = self.most_workers(task, has).min(map.told.useful as usize);
+        let limit = limit(has).min(map.told.useful as usize);
         let ranks = (MAX_RANKS as usize).saturating_sub(attempt.places.len());
         limit.saturating_sub(has).min(ranks) as u32
     }
