@@ -62,10 +62,7 @@ fn a_lost_answer_to_an_order_is_not_known_to_have_failed() {
         ("We are under maintenance", ErrorKind::Outage),
     ] {
         for code in ["Unavailable", "ServiceUnavailable", ""] {
-            assert_eq!(
-                from_code("create", Effect::Creates, code, said, 503).kind,
-                expected
-            );
+            assert_eq!(from_code("create", Effect::Creates, code, said, 503).kind, expected);
         }
     }
     let lost: SdkError<AnyError, HttpResponse> =

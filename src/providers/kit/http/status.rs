@@ -116,6 +116,9 @@ mod tests {
     ) {
         let answer = |effect| Answer::new("call", effect, "Somewhere", status, body);
         assert_eq!(judge(&answer(Effect::Creates), &REMEDIES).0, expected);
-        assert_ne!(judge(&answer(Effect::Repeatable), &REMEDIES).0, ErrorKind::Outage);
+        assert_ne!(
+            judge(&answer(Effect::Repeatable), &REMEDIES).0,
+            ErrorKind::Outage
+        );
     }
 }
