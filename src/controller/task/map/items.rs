@@ -153,7 +153,7 @@ pub(crate) async fn read(
         ForEach {
             matrix: Some(matrix), ..
         } => {
-            // Hundreds of exclusions, each looked for in a million combinations, take seconds.
+            // Hundreds of exclusions in a million combinations take a part of a second.
             let matrix = matrix.clone();
             let looked_through = tokio::task::spawn_blocking(move || Combinations::of(&matrix)).await;
             match looked_through.map_err(|error| not_now(reason::ITEMS_NOT_READ, error.to_string()))? {
