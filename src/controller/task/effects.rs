@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, ResourceExt, api::ListParams, runtime::reflector::ObjectRef};
 use skyward_api::{
     Machine, Task, TaskPhase,
+    for_each::ConfigMapKey,
     shared::EnvFrom,
     task::{Source, SourceStatus},
 };
@@ -24,7 +25,7 @@ use skyward_planner::{
             CollectError, CollectOrder, Collected, Effect, Event, FetchKey, FetchOrder, StartError,
             StartOrder,
         },
-        model::{RunId, SlotAttempt},
+        model::{RunId, SlotAttempt, Uid},
         references::{Resolved, Unresolved},
         run::{Progress, RunState, Told},
     },
@@ -174,8 +175,15 @@ impl EffectRunner {
     /// Carries one effect out and sends its outcome.
     pub(crate) async fn carry_out(self: Arc<Self>, pool: Key, effect: Effect, event_tx: mpsc::Sender<Event>) {
         let event = match effect {
-            Effect::Resolve { uid, refs, source } => {
-                Event::Resolved(uid, self.resolve(&pool, &refs, source.as_ref()).await)
+            Effect::Resolve {
+                uid,
+                refs,
+                source,
+                items,
+            } => {
+                let named = (&refs[..], source.as_ref(), items.as_deref());
+                let resolved = self.resolve(&pool, &uid, named).await;
+                Event::Resolved(uid, resolved)
             }
             Effect::Write {
                 uid,
@@ -349,9 +357,12 @@ impl EffectRunner {
     async fn resolve(
         &self,
         pool: &Key,
-        refs: &[EnvFrom],
-        source: Option<&Source>,
+        uid: &Uid,
+        (refs, source, items): (&[EnvFrom], Option<&Source>, Option<&ConfigMapKey>),
     ) -> Result<Arc<Resolved>, Unresolved> {
+        if let Some(key) = items {
+            map::look_for_config_map(&self.context, pool, uid, key).await?;
+        }
         let references = &self.context.references;
         let mut resolved = references.resolve(&pool.namespace, refs, WAITING).await?;
         if let Some(source) = source {

@@ -26,7 +26,7 @@ use skyward_planner::{
         lines::{BadLines, Lines},
         matrix::{BadMatrix, Combinations},
     },
-    task::{message::MapOrder, model::RunId, status::Why},
+    task::{message::MapOrder, model::RunId, references::Unresolved, status::Why},
 };
 use skyward_remote::agent::BundleBytes;
 use skyward_store::{
@@ -175,6 +175,47 @@ pub(crate) async fn read(
     }
 }
 
+/// Looks for the ConfigMap that has the items of a Task, before the Task gets a place. Items that are stored need it no
+/// more. The error is for the user.
+pub(crate) async fn look_for_config_map(
+    context: &Context,
+    pool: &Key,
+    uid: &str,
+    key: &ConfigMapKey,
+) -> Result<(), Unresolved> {
+    if matches!(context.store.map_items(uid).await, Ok(Some(_))) {
+        return Ok(());
+    }
+    match config_map(context, &pool.namespace, key).await {
+        Ok(_) => Ok(()),
+        Err(NoItems::Never(why) | NoItems::NotNow(why)) => Err(why.message.into()),
+    }
+}
+
+async fn config_map(context: &Context, namespace: &str, key: &ConfigMapKey) -> Result<Bytes, NoItems> {
+    let ConfigMapKey { name, key } = key;
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
+    let found = api.get_opt(name).await.map_err(|error| {
+        let why = words(&error);
+        not_now(
+            reason::ITEMS_NOT_READ,
+            format!("ConfigMap \"{name}\" cannot be read: {why}"),
+        )
+    })?;
+    let found = found.and_then(|map| {
+        let text = map.data.and_then(|mut data| data.remove(key)).map(Bytes::from);
+        text.or_else(|| Some(map.binary_data?.remove(key)?.0.into()))
+    });
+    found.ok_or_else(|| {
+        not_now(
+            reason::REFERENCE_NOT_FOUND,
+            format!(
+                "ConfigMap \"{name}\" with the key \"{key}\", which has the items, is not there; create it"
+            ),
+        )
+    })
+}
+
 /// Items that are written out, as lines.
 fn written(items: &[serde_json::Value]) -> Result<Bytes, NoItems> {
     let mut lines = BytesMut::new();
@@ -283,7 +324,7 @@ impl Keeper<'_> {
             ItemsFrom {
                 config_map_key_ref: Some(key),
                 ..
-            } => self.config_map(key).await,
+            } => config_map(self.context, &self.pool.namespace, key).await,
             ItemsFrom {
                 task_result: Some(name),
                 ..
@@ -297,28 +338,6 @@ impl Keeper<'_> {
                 "forEach.itemsFrom needs sourceFile, configMapKeyRef or taskResult; create another Task",
             )),
         }
-    }
-
-    async fn config_map(&self, key: &ConfigMapKey) -> Result<Bytes, NoItems> {
-        let ConfigMapKey { name, key } = key;
-        let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), &self.pool.namespace);
-        let found = api.get_opt(name).await.map_err(|error| {
-            let why = words(&error);
-            not_now(
-                reason::ITEMS_NOT_READ,
-                format!("ConfigMap \"{name}\" cannot be read: {why}"),
-            )
-        })?;
-        let found = found.and_then(|map| {
-            let text = map.data.and_then(|mut data| data.remove(key)).map(Bytes::from);
-            text.or_else(|| Some(map.binary_data?.remove(key)?.0.into()))
-        });
-        found.ok_or_else(|| {
-            not_now(
-                reason::REFERENCE_NOT_FOUND,
-                format!("ConfigMap \"{name}\" with the key \"{key}\", which has the items, is not there; create it"),
-            )
-        })
     }
 
     /// The result of a Task that has ended: each entry of the list becomes a line.

@@ -200,7 +200,8 @@ pub(super) enum Readiness {
     Blocked,
 }
 
-/// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read.
+/// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read. A ConfigMap with items is looked
+/// for, too: a machine would wait for it, and cost money, as long as nobody creates it.
 pub(super) fn read_references(
     task: &mut TaskState,
     pool: &PoolView,
@@ -213,7 +214,10 @@ pub(super) fn read_references(
     };
     // What comes from git is fetched later, by a machine.
     let source = task.entry.source.as_ref().filter(|source| source.git.is_none());
-    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && source.is_none() {
+    // Once it is known how many items there are, they are stored.
+    let is_unread = task.entry.status.items.is_none();
+    let items = task.entry.items_key.as_ref().filter(|_| is_unread);
+    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && source.is_none() && items.is_none() {
         return Readiness::Ready;
     }
     let (read, holds) = match waiting.references {
@@ -238,6 +242,7 @@ pub(super) fn read_references(
             uid: task.entry.uid.clone(),
             refs,
             source: source.cloned(),
+            items: items.cloned(),
         });
     }
     if holds {

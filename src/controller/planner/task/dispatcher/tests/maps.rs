@@ -345,6 +345,31 @@ fn another_leader_goes_on_with_the_workers_that_are_on_record() {
 }
 
 #[test]
+fn a_map_whose_config_map_is_missing_gets_no_place_and_one_whose_items_are_stored_needs_it_no_more() {
+    let mut world = World::new(1, 1);
+    world.missing_references = true;
+    let from = json!({ "itemsFrom": { "configMapKeyRef": { "name": "x", "key": "items" } } });
+    let uid = map(&mut world, "m", from);
+    world.pass(5);
+    assert!(world.status(&uid).placed.is_empty());
+    world.missing_references = false;
+    world.pass(30);
+    tell(&mut world, &uid, under_way());
+    assert_eq!(ranks(&world), [0]);
+    world.missing_references = true;
+    world.edit(&uid, |task| task.spec.suspend = Some(true));
+    world.quiet();
+    end_all(&mut world);
+    tell(&mut world, &uid, done_with(under_way(), 0..1));
+    world.pass(2);
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Suspended));
+    world.edit(&uid, |task| task.spec.suspend = Some(false));
+    world.quiet();
+    world.pass(2);
+    assert_eq!(world.status(&uid).attempt, 2);
+}
+
+#[test]
 fn items_that_cannot_be_had_fail_the_task() {
     let mut world = World::new(1, 1);
     let uid = map(&mut world, "m", json!({ "count": TOTAL }));
