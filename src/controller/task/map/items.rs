@@ -156,13 +156,7 @@ pub(crate) async fn read(
             // Hundreds of exclusions in a million combinations take a part of a second.
             let matrix = matrix.clone();
             let looked_through = tokio::task::spawn_blocking(move || Combinations::of(&matrix)).await;
-            match looked_through.map_err(|error| not_now(reason::ITEMS_NOT_READ, error.to_string()))? {
-                Ok(combinations) => Ok(Items::Matrix(Box::new(combinations))),
-                Err(bad @ (BadMatrix::TooMany(_) | BadMatrix::TooLarge(_))) => {
-                    Err(never(reason::TOO_MANY_ITEMS, bad.to_string()))
-                }
-                Err(bad @ BadMatrix::NoSuchAxis(_)) => Err(never(reason::INVALID_ITEMS, bad.to_string())),
-            }
+            of_matrix(looked_through.map_err(|error| not_now(reason::ITEMS_NOT_READ, error.to_string()))?)
         }
         ForEach {
             items_from: Some(from),
@@ -214,6 +208,22 @@ async fn config_map(context: &Context, namespace: &str, key: &ConfigMapKey) -> R
             ),
         )
     })
+}
+
+/// The items of a matrix. One of which nothing is left has a mistake in it: without work the Task would succeed.
+fn of_matrix(found: Result<Combinations, BadMatrix>) -> Result<Items, NoItems> {
+    match found {
+        Ok(combinations) if combinations.is_empty() => Err(never(
+            reason::INVALID_ITEMS,
+            "matrix.exclude leaves no combination: create another Task with fewer entries in it, or with items in \
+             matrix.include",
+        )),
+        Ok(combinations) => Ok(Items::Matrix(Box::new(combinations))),
+        Err(bad @ (BadMatrix::TooMany(_) | BadMatrix::TooLarge(_))) => {
+            Err(never(reason::TOO_MANY_ITEMS, bad.to_string()))
+        }
+        Err(bad @ BadMatrix::NoSuchAxis(_)) => Err(never(reason::INVALID_ITEMS, bad.to_string())),
+    }
 }
 
 /// Items that are written out, as lines.
@@ -587,6 +597,19 @@ mod tests {
         let mut seen = Lines::default();
         assert_eq!(seen.push(&lines, &mut |_| {}), Err(BadLines::TooMany));
         assert_eq!(lines.len() as u64, (MOST_ITEMS + 1) * 2);
+    }
+
+    #[test]
+    fn a_matrix_of_which_nothing_is_left_is_no_task_that_succeeds() {
+        for (wanted, exclude) in [(1, json!([{ "a": 1 }])), (0, json!([{ "a": 1 }, { "a": 2 }]))] {
+            let matrix = json!({ "axes": [{ "name": "a", "values": [1, 2] }], "exclude": exclude });
+            let matrix = serde_json::from_value(matrix).unwrap();
+            match of_matrix(Combinations::of(&matrix)) {
+                Ok(items) => assert_eq!(items.len(), wanted),
+                Err(NoItems::Never(why)) => assert_eq!((why.reason, wanted), (reason::INVALID_ITEMS, 0)),
+                Err(NoItems::NotNow(why)) => panic!("{why:?}"),
+            }
+        }
     }
 
     #[test]
