@@ -181,8 +181,11 @@ impl EffectRunner {
                 source,
                 items,
             } => {
-                let named = (&refs[..], source.as_ref(), items.as_deref());
-                let resolved = self.resolve(&pool, &uid, named).await;
+                let looked = self.look_for_items(&pool, &uid, items.as_deref()).await;
+                let resolved = match looked {
+                    Ok(()) => self.resolve(&pool, &refs, source.as_ref()).await,
+                    Err(why) => Err(why),
+                };
                 Event::Resolved(uid, resolved)
             }
             Effect::Write {
@@ -354,15 +357,23 @@ impl EffectRunner {
         Some(resolved.secrets.to_vec())
     }
 
-    async fn resolve(
+    /// Whether the ConfigMap is there that has the items of a Task, if one has them.
+    async fn look_for_items(
         &self,
         pool: &Key,
         uid: &Uid,
-        (refs, source, items): (&[EnvFrom], Option<&Source>, Option<&ConfigMapKey>),
+        key: Option<&ConfigMapKey>,
+    ) -> Result<(), Unresolved> {
+        let Some(key) = key else { return Ok(()) };
+        map::look_for_config_map(&self.context, pool, uid, key).await
+    }
+
+    async fn resolve(
+        &self,
+        pool: &Key,
+        refs: &[EnvFrom],
+        source: Option<&Source>,
     ) -> Result<Arc<Resolved>, Unresolved> {
-        if let Some(key) = items {
-            map::look_for_config_map(&self.context, pool, uid, key).await?;
-        }
         let references = &self.context.references;
         let mut resolved = references.resolve(&pool.namespace, refs, WAITING).await?;
         if let Some(source) = source {
