@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, ResourceExt, api::ListParams, runtime::reflector::ObjectRef};
 use skyward_api::{
     Machine, Task, TaskPhase,
+    for_each::ConfigMapKey,
     shared::EnvFrom,
     task::{Source, SourceStatus},
 };
@@ -24,7 +25,7 @@ use skyward_planner::{
             CollectError, CollectOrder, Collected, Effect, Event, FetchKey, FetchOrder, StartError,
             StartOrder,
         },
-        model::{RunId, SlotAttempt},
+        model::{RunId, SlotAttempt, Uid},
         references::{Resolved, Unresolved},
         run::{Progress, RunState, Told},
     },
@@ -174,8 +175,18 @@ impl EffectRunner {
     /// Carries one effect out and sends its outcome.
     pub(crate) async fn carry_out(self: Arc<Self>, pool: Key, effect: Effect, event_tx: mpsc::Sender<Event>) {
         let event = match effect {
-            Effect::Resolve { uid, refs, source } => {
-                Event::Resolved(uid, self.resolve(&pool, &refs, source.as_ref()).await)
+            Effect::Resolve {
+                uid,
+                refs,
+                source,
+                items,
+            } => {
+                let looked = self.look_for_items(&pool, &uid, items.as_deref()).await;
+                let resolved = match looked {
+                    Ok(()) => self.resolve(&pool, &refs, source.as_ref()).await,
+                    Err(why) => Err(why),
+                };
+                Event::Resolved(uid, resolved)
             }
             Effect::Write {
                 uid,
@@ -344,6 +355,17 @@ impl EffectRunner {
         }
         let resolved = self.resolve(pool, refs, None).await.ok()?;
         Some(resolved.secrets.to_vec())
+    }
+
+    /// Whether the ConfigMap is there that has the items of a Task, if one has them.
+    async fn look_for_items(
+        &self,
+        pool: &Key,
+        uid: &Uid,
+        key: Option<&ConfigMapKey>,
+    ) -> Result<(), Unresolved> {
+        let Some(key) = key else { return Ok(()) };
+        map::look_for_config_map(&self.context, pool, uid, key).await
     }
 
     async fn resolve(

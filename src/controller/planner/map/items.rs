@@ -74,6 +74,8 @@ pub struct Items {
     ends: u64,
     /// The most interruptions that any item has had.
     most_interrupted: u32,
+    /// Items without a final outcome that were interrupted.
+    interrupted: Indices,
 }
 
 impl Items {
@@ -89,6 +91,7 @@ impl Items {
             counts: BTreeMap::new(),
             ends: 0,
             most_interrupted: 0,
+            interrupted: Indices::default(),
         }
     }
 
@@ -160,10 +163,11 @@ impl Items {
 
     /// Waiting items that were interrupted more often than they may run again. They get a final outcome.
     pub fn exhausted(&self, retries: Retries) -> impl Iterator<Item = (Index, Counts)> + '_ {
-        // Seldom is there one, and a million items may have counts.
+        // Seldom is there one, a million items may have counts, and this is asked for with each report of a machine.
         let is_any = self.most_interrupted > retries.on_interruption;
-        let counts = is_any.then_some(&self.counts).into_iter().flatten();
-        let counts = counts.map(|(index, counts)| (*index, *counts));
+        let interrupted = is_any.then_some(&self.interrupted).into_iter();
+        let interrupted = interrupted.flat_map(Indices::ranges).flatten();
+        let counts = interrupted.map(move |index| (index, self.counts(index)));
         counts.filter(move |(index, counts)| {
             counts.interruptions > retries.on_interruption && self.waiting.contains(*index)
         })
@@ -256,6 +260,7 @@ impl Items {
             self.count(index, cause);
         }
         if is_final {
+            self.interrupted.remove(range.clone());
             self.done.insert(range.clone());
             if cause != Cause::Success {
                 self.failed.insert(range);
@@ -270,6 +275,9 @@ impl Items {
         let counts = self.counts.entry(index).or_default();
         counts.add(cause);
         self.most_interrupted = self.most_interrupted.max(counts.interruptions);
+        if cause == Cause::Interruption {
+            self.interrupted.insert(one(index));
+        }
     }
 
     /// Takes away what a worker was granted in a range.

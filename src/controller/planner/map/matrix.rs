@@ -75,15 +75,12 @@ impl Combinations {
             return Err(BadMatrix::TooLarge(largest));
         }
         let mut kept = Indices::of(0..number);
-        for entry in exclude {
-            let chosen = positions(axes, entry)?;
+        if !exclude.is_empty() {
+            let fits = fits(axes, exclude)?;
             let mut digits = vec![0_usize; axes.len()];
             for combination in 0..number {
                 numerals(axes, combination, &mut digits);
-                if chosen
-                    .iter()
-                    .all(|(axis, values)| values.contains(&digits[*axis]))
-                {
+                if is_left_out(&fits, &digits) {
                     kept.remove(one(combination));
                 }
             }
@@ -162,17 +159,42 @@ fn largest(axes: &[Axis], include: &[BTreeMap<String, Value>]) -> usize {
     included.max().unwrap_or_default().max(combined)
 }
 
-/// Which values of which axes an entry names. A value may be there several times.
-fn positions(axes: &[Axis], entry: &BTreeMap<String, Value>) -> Result<Vec<(usize, Vec<usize>)>, BadMatrix> {
-    let mut chosen = Vec::new();
-    for (name, wanted) in entry {
-        let axis = axes.iter().position(|axis| axis.name == *name);
-        let axis = axis.ok_or_else(|| BadMatrix::NoSuchAxis(name.clone()))?;
-        let values = axes[axis].values.iter().enumerate();
-        let equal = values.filter(|(_, value)| *value == wanted);
-        chosen.push((axis, equal.map(|(position, _)| position).collect()));
+/// Which entries of `exclude` each value of each axis fits, as bits: all but the entries that name this axis and another
+/// value. An entry leaves out the combinations all of whose values it fits. Hundreds of entries are looked for in a
+/// million combinations at once.
+fn fits(axes: &[Axis], exclude: &[BTreeMap<String, Value>]) -> Result<Vec<Vec<Vec<u64>>>, BadMatrix> {
+    let mut fits: Vec<Vec<Vec<u64>>> = axes
+        .iter()
+        .map(|axis| vec![vec![0; exclude.len().div_ceil(64)]; axis.values.len()])
+        .collect();
+    for (number, entry) in exclude.iter().enumerate() {
+        if let Some(name) = entry
+            .keys()
+            .find(|name| axes.iter().all(|axis| axis.name != **name))
+        {
+            return Err(BadMatrix::NoSuchAxis(name.clone()));
+        }
+        for (axis, values) in axes.iter().zip(&mut fits) {
+            let wanted = entry.get(&axis.name);
+            for (value, entries) in axis.values.iter().zip(values) {
+                if wanted.is_none_or(|wanted| wanted == value) {
+                    entries[number / 64] |= 1 << (number % 64);
+                }
+            }
+        }
     }
-    Ok(chosen)
+    Ok(fits)
+}
+
+/// Whether an entry fits all values of a combination.
+fn is_left_out(fits: &[Vec<Vec<u64>>], digits: &[usize]) -> bool {
+    let words = fits.first().and_then(|values| values.first()).map_or(0, Vec::len);
+    (0..words).any(|word| {
+        let of_all = fits.iter().zip(digits);
+        of_all.fold(u64::MAX, |entries, (values, digit)| {
+            entries & values[*digit][word]
+        }) != 0
+    })
 }
 
 /// Which value of each axis a combination has: the last axis changes fastest.
@@ -233,6 +255,20 @@ mod tests {
             items(&sweep),
             [json!({ "a": 2, "b": "x" }), json!({ "a": 2, "b": "y" })]
         );
+    }
+
+    #[test]
+    fn each_of_many_entries_leaves_out_its_own_combination_and_no_other_one() {
+        let values: Vec<u32> = (0..20).collect();
+        let entries: Vec<Value> = (0..200).map(|at| json!({ "a": at / 20, "b": at % 20 })).collect();
+        let sweep = matrix(json!({
+            "axes": [{ "name": "a", "values": values }, { "name": "b", "values": values }],
+            "exclude": entries,
+        }));
+        let expected: Vec<Value> = (200..400)
+            .map(|at| json!({ "a": at / 20, "b": at % 20 }))
+            .collect();
+        assert_eq!(items(&sweep), expected);
     }
 
     #[test]

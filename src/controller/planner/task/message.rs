@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use skyward_api::{
     Pool, Task, TaskStatus,
     condition::reason,
+    for_each::ConfigMapKey,
     offer::OfferedAccelerator,
     shared::EnvFrom,
     task::{ItemsStatus, RunResult, Source, SourceStatus},
@@ -294,6 +295,8 @@ pub enum Effect {
         refs: Vec<EnvFrom>,
         /// Where its files come from.
         source: Option<Source>,
+        /// The key of a ConfigMap that has its items, while these are not known to be stored.
+        items: Option<Box<ConfigMapKey>>,
     },
     /// Have a machine fetch the files of Tasks from git.
     Fetch(Box<FetchOrder>),

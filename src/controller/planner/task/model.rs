@@ -12,6 +12,7 @@ use skyward_api::{
     Machine, MachinePhase, Pool, Task, TaskPhase, TaskStatus,
     condition::{self, reason},
     environment::{MachineEnvironment, PoolEnvironment},
+    for_each::ConfigMapKey,
     labels,
     offer::OfferedAccelerator,
     pool::Devices,
@@ -130,6 +131,8 @@ pub struct Entry {
     pub source: Option<Source>,
     /// Of a Task with `forEach`: how its items are to be run.
     pub map: Option<MapSpec>,
+    /// The key of a ConfigMap that has its items.
+    pub items_key: Option<Box<ConfigMapKey>>,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// When it runs again, where it says; most Tasks do not.
@@ -175,6 +178,10 @@ impl Entry {
                 parallelism: for_each.parallelism,
                 max_failed: for_each.max_failed_items,
                 has_function: spec.function.is_some(),
+            }),
+            items_key: spec.for_each.as_deref().and_then(|for_each| {
+                let key = for_each.items_from.as_ref()?.config_map_key_ref.clone();
+                key.map(Box::new)
             }),
             grace: skyward_api::Duration::or(spec.termination_grace_period.as_ref(), GRACE),
             retries: spec.retries.clone().map(Box::new),

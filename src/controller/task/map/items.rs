@@ -26,7 +26,7 @@ use skyward_planner::{
         lines::{BadLines, Lines},
         matrix::{BadMatrix, Combinations},
     },
-    task::{message::MapOrder, model::RunId, status::Why},
+    task::{message::MapOrder, model::RunId, references::Unresolved, status::Why},
 };
 use skyward_remote::agent::BundleBytes;
 use skyward_store::{
@@ -153,16 +153,10 @@ pub(crate) async fn read(
         ForEach {
             matrix: Some(matrix), ..
         } => {
-            // Hundreds of exclusions, each looked for in a million combinations, take seconds.
+            // Hundreds of exclusions in a million combinations take a part of a second.
             let matrix = matrix.clone();
             let looked_through = tokio::task::spawn_blocking(move || Combinations::of(&matrix)).await;
-            match looked_through.map_err(|error| not_now(reason::ITEMS_NOT_READ, error.to_string()))? {
-                Ok(combinations) => Ok(Items::Matrix(Box::new(combinations))),
-                Err(bad @ (BadMatrix::TooMany(_) | BadMatrix::TooLarge(_))) => {
-                    Err(never(reason::TOO_MANY_ITEMS, bad.to_string()))
-                }
-                Err(bad @ BadMatrix::NoSuchAxis(_)) => Err(never(reason::INVALID_ITEMS, bad.to_string())),
-            }
+            of_matrix(looked_through.map_err(|error| not_now(reason::ITEMS_NOT_READ, error.to_string()))?)
         }
         ForEach {
             items_from: Some(from),
@@ -172,6 +166,63 @@ pub(crate) async fn read(
             reason::INVALID_ITEMS,
             "forEach needs items, count, matrix or itemsFrom; create another Task",
         )),
+    }
+}
+
+/// Looks for the ConfigMap that has the items of a Task, before the Task gets a place. Items that are stored need it no
+/// more. The error is for the user.
+pub(crate) async fn look_for_config_map(
+    context: &Context,
+    pool: &Key,
+    uid: &str,
+    key: &ConfigMapKey,
+) -> Result<(), Unresolved> {
+    if matches!(context.store.map_items(uid).await, Ok(Some(_))) {
+        return Ok(());
+    }
+    match config_map(context, &pool.namespace, key).await {
+        Ok(_) => Ok(()),
+        Err(NoItems::Never(why) | NoItems::NotNow(why)) => Err(why.message.into()),
+    }
+}
+
+async fn config_map(context: &Context, namespace: &str, key: &ConfigMapKey) -> Result<Bytes, NoItems> {
+    let ConfigMapKey { name, key } = key;
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
+    let found = api.get_opt(name).await.map_err(|error| {
+        let why = words(&error);
+        not_now(
+            reason::ITEMS_NOT_READ,
+            format!("ConfigMap \"{name}\" cannot be read: {why}"),
+        )
+    })?;
+    let found = found.and_then(|map| {
+        let text = map.data.and_then(|mut data| data.remove(key)).map(Bytes::from);
+        text.or_else(|| Some(map.binary_data?.remove(key)?.0.into()))
+    });
+    found.ok_or_else(|| {
+        not_now(
+            reason::REFERENCE_NOT_FOUND,
+            format!(
+                "ConfigMap \"{name}\" with the key \"{key}\", which has the items, is not there; create it"
+            ),
+        )
+    })
+}
+
+/// The items of a matrix. One of which nothing is left has a mistake in it: without work the Task would succeed.
+fn of_matrix(found: Result<Combinations, BadMatrix>) -> Result<Items, NoItems> {
+    match found {
+        Ok(combinations) if combinations.is_empty() => Err(never(
+            reason::INVALID_ITEMS,
+            "matrix.exclude leaves no combination: create another Task with fewer entries in it, or with items in \
+             matrix.include",
+        )),
+        Ok(combinations) => Ok(Items::Matrix(Box::new(combinations))),
+        Err(bad @ (BadMatrix::TooMany(_) | BadMatrix::TooLarge(_))) => {
+            Err(never(reason::TOO_MANY_ITEMS, bad.to_string()))
+        }
+        Err(bad @ BadMatrix::NoSuchAxis(_)) => Err(never(reason::INVALID_ITEMS, bad.to_string())),
     }
 }
 
@@ -283,7 +334,7 @@ impl Keeper<'_> {
             ItemsFrom {
                 config_map_key_ref: Some(key),
                 ..
-            } => self.config_map(key).await,
+            } => config_map(self.context, &self.pool.namespace, key).await,
             ItemsFrom {
                 task_result: Some(name),
                 ..
@@ -297,28 +348,6 @@ impl Keeper<'_> {
                 "forEach.itemsFrom needs sourceFile, configMapKeyRef or taskResult; create another Task",
             )),
         }
-    }
-
-    async fn config_map(&self, key: &ConfigMapKey) -> Result<Bytes, NoItems> {
-        let ConfigMapKey { name, key } = key;
-        let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), &self.pool.namespace);
-        let found = api.get_opt(name).await.map_err(|error| {
-            let why = words(&error);
-            not_now(
-                reason::ITEMS_NOT_READ,
-                format!("ConfigMap \"{name}\" cannot be read: {why}"),
-            )
-        })?;
-        let found = found.and_then(|map| {
-            let text = map.data.and_then(|mut data| data.remove(key)).map(Bytes::from);
-            text.or_else(|| Some(map.binary_data?.remove(key)?.0.into()))
-        });
-        found.ok_or_else(|| {
-            not_now(
-                reason::REFERENCE_NOT_FOUND,
-                format!("ConfigMap \"{name}\" with the key \"{key}\", which has the items, is not there; create it"),
-            )
-        })
     }
 
     /// The result of a Task that has ended: each entry of the list becomes a line.
@@ -568,6 +597,19 @@ mod tests {
         let mut seen = Lines::default();
         assert_eq!(seen.push(&lines, &mut |_| {}), Err(BadLines::TooMany));
         assert_eq!(lines.len() as u64, (MOST_ITEMS + 1) * 2);
+    }
+
+    #[test]
+    fn a_matrix_of_which_nothing_is_left_is_no_task_that_succeeds() {
+        for (wanted, exclude) in [(1, json!([{ "a": 1 }])), (0, json!([{ "a": 1 }, { "a": 2 }]))] {
+            let matrix = json!({ "axes": [{ "name": "a", "values": [1, 2] }], "exclude": exclude });
+            let matrix = serde_json::from_value(matrix).unwrap();
+            match of_matrix(Combinations::of(&matrix)) {
+                Ok(items) => assert_eq!(items.len(), wanted),
+                Err(NoItems::Never(why)) => assert_eq!((why.reason, wanted), (reason::INVALID_ITEMS, 0)),
+                Err(NoItems::NotNow(why)) => panic!("{why:?}"),
+            }
+        }
     }
 
     #[test]

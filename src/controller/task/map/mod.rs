@@ -49,7 +49,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-pub(crate) use self::table::{Maps, News as MapReceiver};
+pub(crate) use self::{
+    items::look_for_config_map,
+    table::{Maps, News as MapReceiver},
+};
 use self::{
     ends::MESSAGE,
     items::{Items, NoItems},

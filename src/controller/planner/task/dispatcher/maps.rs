@@ -244,7 +244,7 @@ impl Dispatcher {
                 stay.push(id.rank);
             }
         }
-        let limit = self.most_workers(task, stay.len());
+        let limit = self.most_workers(task, stay.len(), &self.wishes(task.entry.priority));
         let is_used_up = attempt.places.len() >= MAX_RANKS as usize;
         let useful = limit.min(map.told.useful as usize);
         let limit = if is_used_up && stay.len() * 2 <= useful {
@@ -265,12 +265,10 @@ impl Dispatcher {
             .map_or(1, |(pool, map)| pool.items_at_once(map.parallelism))
     }
 
-    /// Workers that a map may have: fewer where Tasks of a higher priority wait for the places that it has.
-    fn most_workers(&self, task: &TaskState, has: usize) -> usize {
-        let parallelism = task.entry.map.and_then(|map| map.parallelism);
-        let most = parallelism.map_or(usize::MAX, |most| {
-            most.div_ceil(self.items_at_once(task)) as usize
-        });
+    /// Workers that a map may have: fewer where Tasks of a higher priority wait for the places that it has, or are running
+    /// maps that could use them.
+    fn most_workers(&self, task: &TaskState, has: usize, wishes: &BTreeMap<i32, usize>) -> usize {
+        let most = self.most_in_parallel(task);
         let urgent = self.queue.iter().take_while(|key| key.0.0 > task.entry.priority);
         let waits = |key: &&QueueKey| {
             self.tasks.get(&key.3).is_some_and(|task| match &task.stage {
@@ -278,7 +276,11 @@ impl Dispatcher {
                 Stage::Placing(_) | Stage::Running(_) | Stage::Ending(_) => false,
             })
         };
-        let yields = urgent.filter(waits).count();
+        let wishes = wishes.iter().rev();
+        let wishes = wishes.take_while(|(priority, _)| **priority > task.entry.priority);
+        let yields = wishes.fold(urgent.filter(waits).count(), |all, (_, wish)| {
+            all.saturating_add(*wish)
+        });
         if yields == 0 {
             most
         } else {
@@ -286,8 +288,40 @@ impl Dispatcher {
         }
     }
 
+    /// Workers that `forEach.parallelism` allows.
+    fn most_in_parallel(&self, task: &TaskState) -> usize {
+        let parallelism = task.entry.map.and_then(|map| map.parallelism);
+        parallelism.map_or(usize::MAX, |most| {
+            most.div_ceil(self.items_at_once(task)) as usize
+        })
+    }
+
+    /// How many more workers the running maps above a priority could have, by their priority. A map that gets none on some
+    /// machines for now counts for nothing: these machines might be the only ones that others can give up.
+    fn wishes(&self, above: i32) -> BTreeMap<i32, usize> {
+        let mut wishes = BTreeMap::new();
+        for uid in &self.maps {
+            let map = self
+                .running(uid)
+                .filter(|(task, _, map)| task.entry.priority > above && map.resting().is_empty());
+            let Some((task, ..)) = map else { continue };
+            let wish = self.wanted_within(uid, |_| self.most_in_parallel(task)) as usize;
+            let all: &mut usize = wishes.entry(task.entry.priority).or_default();
+            *all = all.saturating_add(wish);
+        }
+        wishes
+    }
+
     /// How many more workers of a running map would have something to do.
-    fn wanted(&self, uid: &Uid) -> u32 {
+    fn wanted(&self, uid: &Uid, wishes: &BTreeMap<i32, usize>) -> u32 {
+        let Some((task, ..)) = self.running(uid) else {
+            return 0;
+        };
+        self.wanted_within(uid, |has| self.most_workers(task, has, wishes))
+    }
+
+    /// The same within a limit, which is asked for with how many workers it has.
+    fn wanted_within(&self, uid: &Uid, limit: impl FnOnce(usize) -> usize) -> u32 {
         let Some((task, attempt, map)) = self.running(uid) else {
             return 0;
         };
@@ -300,7 +334,7 @@ impl Dispatcher {
         let has = runs
             .filter(|(_, run)| run.is_active() && run.stop.is_none())
             .count();
-        let limit = self.most_workers(task, has).min(map.told.useful as usize);
+        let limit = limit(has).min(map.told.useful as usize);
         let ranks = (MAX_RANKS as usize).saturating_sub(attempt.places.len());
         limit.saturating_sub(has).min(ranks) as u32
     }
@@ -309,8 +343,9 @@ impl Dispatcher {
     /// items of these maps. A map that has all the places that it may have waits for none.
     pub(super) fn wanted_by_maps(&self) -> (u32, Duration) {
         let mut all = (0_u32, Duration::ZERO);
+        let wishes = self.wishes(i32::MIN);
         for uid in &self.maps {
-            let wanted = self.wanted(uid);
+            let wanted = self.wanted(uid, &wishes);
             if let Some((_, _, map)) = self.running(uid).filter(|_| wanted > 0) {
                 all.0 = all.0.saturating_add(wanted);
                 all.1 = all.1.saturating_add(map.told.work);
@@ -323,12 +358,13 @@ impl Dispatcher {
     /// and with the machines that get none of them.
     pub(super) fn hungry(&self) -> Vec<(QueueKey, Uid, u32, BTreeSet<SlotAttempt>)> {
         let mut hungry = Vec::new();
+        let wishes = self.wishes(i32::MIN);
         for uid in &self.maps {
             let Some((task, _, map)) = self.running(uid) else {
                 continue;
             };
             let busy = task.write.is_some() || task.read != Read::Not || !map.growing.is_empty();
-            let wanted = if busy { 0 } else { self.wanted(uid) };
+            let wanted = if busy { 0 } else { self.wanted(uid, &wishes) };
             if wanted > 0 {
                 hungry.push((queue_key(&task.entry), uid.clone(), wanted, map.resting()));
             }

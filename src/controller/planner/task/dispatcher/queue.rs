@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use skyward_api::{MAX_RANKS, condition::reason, task::Source};
+use skyward_api::{MAX_RANKS, condition::reason, for_each::ConfigMapKey, task::Source};
 
 use super::{
     Dispatcher, FRESH, RESOLVING,
@@ -205,13 +205,23 @@ fn stored_source(task: &Entry) -> Option<&Source> {
     task.source.as_ref().filter(|source| source.git.is_none())
 }
 
+/// The ConfigMap with the items of a Task: once it is known how many items there are, they are stored.
+fn unread_items(task: &Entry) -> Option<&Box<ConfigMapKey>> {
+    let is_unread = task.status.items.is_none();
+    task.items_key.as_ref().filter(|_| is_unread)
+}
+
 /// Whether the Task needs Secrets, ConfigMaps or a bundle.
 pub(super) fn names_references(task: &TaskState, pool: &PoolView) -> bool {
     let entry = &task.entry;
-    !pool.env_from.is_empty() || !entry.env_from.is_empty() || stored_source(entry).is_some()
+    !pool.env_from.is_empty()
+        || !entry.env_from.is_empty()
+        || stored_source(entry).is_some()
+        || unread_items(entry).is_some()
 }
 
-/// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read.
+/// Whether the Secrets and ConfigMaps that the Task needs are read; if not, has them read. A ConfigMap with items is looked
+/// for, too: a machine would wait for it, and cost money, as long as nobody creates it.
 pub(super) fn read_references(
     task: &mut TaskState,
     pool: &PoolView,
@@ -222,8 +232,8 @@ pub(super) fn read_references(
     let Stage::Waiting(waiting) = &mut task.stage else {
         return Readiness::Blocked;
     };
-    let source = stored_source(&task.entry);
-    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && source.is_none() {
+    let (source, items) = (stored_source(&task.entry), unread_items(&task.entry));
+    if pool.env_from.is_empty() && task.entry.env_from.is_empty() && source.is_none() && items.is_none() {
         return Readiness::Ready;
     }
     let (read, holds) = match waiting.references {
@@ -248,6 +258,7 @@ pub(super) fn read_references(
             uid: task.entry.uid.clone(),
             refs,
             source: source.cloned(),
+            items: items.cloned(),
         });
     }
     if holds {

@@ -133,6 +133,31 @@ fn a_map_has_no_more_workers_than_are_of_use_or_than_parallelism_says() {
 }
 
 #[test]
+fn a_map_gives_its_places_to_a_running_map_of_a_higher_priority_that_could_use_them_and_to_no_other_one() {
+    for (priority, useful, closing) in [(5, TOTAL, 3), (5, 2, 1), (5, 1, 0), (0, TOTAL, 0), (-1, TOTAL, 0)] {
+        let mut world = World::new(2, 2);
+        let low = map(&mut world, "a", json!({ "count": TOTAL, "parallelism": 3 }));
+        tell(&mut world, &low, under_way());
+        let work =
+            json!({ "pool": "p", "command": ["work"], "forEach": { "count": TOTAL }, "priority": priority });
+        let high = world.create_with("b", work);
+        world.quiet();
+        assert_eq!(ranks(&world), [0, 1, 2], "the other map has not read its items");
+        let told = MapTold {
+            useful,
+            ..under_way()
+        };
+        tell(&mut world, &high, told);
+        assert_eq!(ranks(&world), [0, 0, 1, 2]);
+        world.pass(1);
+        let ending = lives(&world, &low)
+            .into_iter()
+            .filter(|life| *life == Life::Closing);
+        assert_eq!(ending.count(), closing, "{useful} workers of priority {priority}");
+    }
+}
+
+#[test]
 fn a_worker_whose_machine_is_gone_ends_no_other_one_and_another_one_takes_its_place() {
     let mut world = World::new(1, 2);
     let uid = map(&mut world, "m", json!({ "count": TOTAL }));
@@ -317,6 +342,31 @@ fn another_leader_goes_on_with_the_workers_that_are_on_record() {
     assert_eq!(lives(&world, &uid), [Life::Runs; 2]);
     tell(&mut world, &uid, under_way());
     assert_eq!((world.active(), world.status(&uid).attempt), (before, 1));
+}
+
+#[test]
+fn a_map_whose_config_map_is_missing_gets_no_place_and_one_whose_items_are_stored_needs_it_no_more() {
+    let mut world = World::new(1, 1);
+    world.missing_references = true;
+    let from = json!({ "itemsFrom": { "configMapKeyRef": { "name": "x", "key": "items" } } });
+    let uid = map(&mut world, "m", from);
+    world.pass(5);
+    assert!(world.status(&uid).placed.is_empty());
+    world.missing_references = false;
+    world.pass(30);
+    tell(&mut world, &uid, under_way());
+    assert_eq!(ranks(&world), [0]);
+    world.missing_references = true;
+    world.edit(&uid, |task| task.spec.suspend = Some(true));
+    world.quiet();
+    end_all(&mut world);
+    tell(&mut world, &uid, done_with(under_way(), 0..1));
+    world.pass(2);
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Suspended));
+    world.edit(&uid, |task| task.spec.suspend = Some(false));
+    world.quiet();
+    world.pass(2);
+    assert_eq!(world.status(&uid).attempt, 2);
 }
 
 #[test]
