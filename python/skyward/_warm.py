@@ -28,6 +28,8 @@ DESCRIPTORS = 5
 RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._run")
 # Files of a driver that no fork may share.
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/neuron", "/dev/accel")
+# What every interpreter looks for when it starts, and imports if it is there.
+AT_START = {"sitecustomize", "usercustomize"}
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_CAP_AMBIENT = 47
@@ -342,7 +344,7 @@ def is_same(parent: Parent, environment: Mapping[str, str]) -> bool:
             there = os.listdir(entry)
         except OSError:
             continue
-        if parent.loaded.intersection(map(module, there)):
+        if (parent.loaded | AT_START).intersection(map(module, there)):
             return False
     # The parent leaves out what an earlier Task may have put into the home of its user.
     if sys.prefix != sys.base_prefix:

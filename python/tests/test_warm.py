@@ -414,6 +414,12 @@ class Warm(unittest.TestCase):
         source = "import random, sys\ndef main(): return [random.value, len(sys.argv)]"
         end = keeper.run(source, files=files, environment={"SECRET": "x"})
         self.assertEqual(json.loads(end.result), ["the run has its own", 1], end.stderr)
+        for name in ("sitecustomize", "usercustomize"):
+            files = {name + ".py": "import sys\nsys.customized = 'yes'\n"}
+            source = "import site, sys\ndef main(): return [site.ENABLE_USER_SITE, getattr(sys, 'customized', None)]"
+            with self.subTest(name):
+                has_user_site, customized = json.loads(keeper.run(source, files=files).result)
+                self.assertEqual(customized, "yes" if has_user_site or name == "sitecustomize" else None)
         # A name that hides nothing is no reason to start anew.
         end = keeper.run("import sys\ndef main(): return sys.flags.no_user_site", files={"json.csv": ""})
         self.assertEqual(end.ending, "returned")
