@@ -347,9 +347,20 @@ def is_same(parent: Parent, environment: Mapping[str, str]) -> bool:
         if (parent.loaded | AT_START).intersection(map(module, there)):
             return False
     # The parent leaves out what an earlier Task may have put into the home of its user.
-    if sys.prefix != sys.base_prefix:
+    return not (has_user_site() and os.path.isdir(site.getusersitepackages()))
+
+
+def has_user_site() -> bool:
+    """Whether a fresh interpreter looks for packages in the home of its user: one of a virtual environment does so where
+    that shows the packages of the machine's own Python."""
+    if sys.prefix == sys.base_prefix:
         return True
-    return not os.path.isdir(site.getusersitepackages())
+    with contextlib.suppress(OSError), open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as file:
+        for setting in file:
+            name, _, value = setting.partition("=")
+            if name.strip().lower() == "include-system-site-packages":
+                return value.strip().lower() == "true"
+    return True
 
 
 def module(name: str) -> str:
