@@ -350,8 +350,7 @@ def guarded(function, *args, **kwargs):
 
         report = traceback.TracebackException.from_exception(error)
         strip(report, set())
-        sys.stdout.flush()
-        print("".join(report.format()), end="", file=sys.stderr, flush=True)
+        say("".join(report.format()), end="")
         last = [line for line in report.format_exception_only() if line.strip()]
         # Notes and further lines of a message follow the line that names the exception.
         message = last[0].strip() if last else type(error).__name__
@@ -391,7 +390,10 @@ def encode(value, json, limit, what=RETURNED):
     try:
         text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8")
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Of the encoder, or of the value's own methods, which the encoder calls.
         failure = error
     from skyward import _values
 
@@ -407,7 +409,9 @@ def encode(value, json, limit, what=RETURNED):
             problem = "%s: %s" % (what, problem)
     except RecursionError:
         problem = "%s is nested too deeply" % what
-    problem = problem or "%s is not JSON: %s" % (what, failure)
+    except Exception:
+        problem = None  # The value's own methods raise.
+    problem = problem or "%s is not JSON: %s: %s" % (what, type(failure).__name__, failure)
     raise Refused("not_json", "%s; as a whole it cannot be pickled: %s" % (problem, unwritable))
 
 
@@ -497,9 +501,13 @@ def finish(descriptor, ending, message, exception=""):
     os.write(descriptor, text.encode("ascii"))
 
 
-def say(message):
-    sys.stdout.flush()
-    print(message, file=sys.stderr, flush=True)
+def say(message, end="\n"):
+    """Prints it, if that is possible: work may have closed or replaced both streams, and its end is told all the same."""
+    for tell in (lambda: sys.stdout.flush(), lambda: print(message, end=end, file=sys.stderr, flush=True)):
+        try:
+            tell()
+        except Exception:
+            continue
 
 
 if __name__ == "__main__":

@@ -35,7 +35,13 @@ def write(value: object, limit: int) -> bytes:
     import hashlib
     import json
 
-    codec, data, packages = encode(value)
+    try:
+        codec, data, packages = encode(value)
+    except (Unwritable, MemoryError):
+        raise
+    except Exception as error:
+        # Of a package whose value it is.
+        raise Unwritable(f"{type(error).__name__}: {error}") from None
     header = {
         "codec": codec,
         "type": name(type(value)),
@@ -100,7 +106,7 @@ def name(kind: type) -> str:
 
 
 def top(kind: type) -> str:
-    return kind.__module__.partition(".")[0]
+    return str(kind.__module__).partition(".")[0]
 
 
 def version(package: Any) -> dict[str, str]:

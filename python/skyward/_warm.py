@@ -28,6 +28,8 @@ DESCRIPTORS = 5
 RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._run")
 # Files of a driver that no fork may share.
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/neuron", "/dev/accel")
+# What every interpreter looks for when it starts, and imports if it is there.
+AT_START = {"sitecustomize", "usercustomize"}
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_CAP_AMBIENT = 47
@@ -342,12 +344,23 @@ def is_same(parent: Parent, environment: Mapping[str, str]) -> bool:
             there = os.listdir(entry)
         except OSError:
             continue
-        if parent.loaded.intersection(map(module, there)):
+        if (parent.loaded | AT_START).intersection(map(module, there)):
             return False
     # The parent leaves out what an earlier Task may have put into the home of its user.
-    if sys.prefix != sys.base_prefix:
+    return not (has_user_site() and os.path.isdir(site.getusersitepackages()))
+
+
+def has_user_site() -> bool:
+    """Whether a fresh interpreter looks for packages in the home of its user: one of a virtual environment does so where
+    that shows the packages of the machine's own Python."""
+    if sys.prefix == sys.base_prefix:
         return True
-    return not os.path.isdir(site.getusersitepackages())
+    with contextlib.suppress(OSError), open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as file:
+        for setting in file:
+            name, _, value = setting.partition("=")
+            if name.strip().lower() == "include-system-site-packages":
+                return value.strip().lower() == "true"
+    return True
 
 
 def module(name: str) -> str:

@@ -291,6 +291,12 @@ class Fails(unittest.TestCase):
         self.assertIn("raise ValueError('no such thing')", end.stderr)
         self.assertNotIn("_run.py", end.stderr)
 
+    def test_an_exception_is_told_although_the_streams_are_closed_or_gone(self):
+        for left in ("sys.stdout.close(); sys.stderr.close()", "sys.stdout = sys.stderr = None", "sys.stdout = object()"):
+            with self.subTest(left):
+                end = call(f"import sys\ndef main():\n    {left}\n    raise KeyError('k')")
+                self.assertEqual((end.ending, end.message, end.exception), ("raised", "KeyError: 'k'", "KeyError"))
+
     def test_an_exception_at_import_is_reported_too(self):
         end = call("import nothing_of_that_name\ndef main(): pass")
         self.assertEqual(end.ending, "raised")
@@ -370,6 +376,17 @@ class Fails(unittest.TestCase):
                 self.assertEqual((end.ending, end.result), ("not_json", ""), end.stderr)
                 self.assertIn(expected, end.message)
                 self.assertIn("; as a whole it cannot be pickled: ", end.message)
+
+    def test_a_value_whose_own_methods_raise_is_named(self):
+        source = """
+            class Lazy(dict):
+                def items(self): raise LookupError("not loaded")
+                def __reduce_ex__(self, protocol): raise LookupError("not loaded")
+            def main(): return Lazy(a=1)
+        """
+        end = call(source)
+        self.assertEqual((end.ending, end.result), ("not_json", ""))
+        self.assertIn("the return value is not JSON: LookupError: not loaded", end.message)
 
     def test_a_value_above_the_limit_is_refused(self):
         end = call("def main(): return 'x' * 1000", limit=100)

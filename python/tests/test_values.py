@@ -8,6 +8,7 @@ import math
 import pickle
 import sys
 import unittest
+import unittest.mock
 
 from skyward import _values
 
@@ -61,6 +62,12 @@ class Values(unittest.TestCase):
         for value, expected in ((lambda: 1, "Error: "), ((x for x in ()), "TypeError: "), (Refusing(), "OSError: not")):
             with self.assertRaisesRegex(_values.Unwritable, expected):
                 _values.write(value, 10**6)
+
+    def test_a_package_that_cannot_write_its_value_says_why_and_a_type_without_a_module_is_written(self):
+        with unittest.mock.patch("skyward._values.encode", side_effect=RuntimeError("no such device")):
+            with self.assertRaisesRegex(_values.Unwritable, "RuntimeError: no such device"):
+                _values.write(1, 1000)
+        self.assertEqual(_values.top(type("Odd", (), {"__module__": None})), "None")
 
     def test_a_value_is_refused_before_it_is_there_twice(self):
         size = len(_values.write(b"x" * 1000, 10**6))

@@ -414,9 +414,31 @@ class Warm(unittest.TestCase):
         source = "import random, sys\ndef main(): return [random.value, len(sys.argv)]"
         end = keeper.run(source, files=files, environment={"SECRET": "x"})
         self.assertEqual(json.loads(end.result), ["the run has its own", 1], end.stderr)
+        for name in ("sitecustomize", "usercustomize"):
+            files = {name + ".py": "import sys\nsys.customized = 'yes'\n"}
+            source = "import site, sys\ndef main(): return [site.ENABLE_USER_SITE, getattr(sys, 'customized', None)]"
+            with self.subTest(name):
+                has_user_site, customized = json.loads(keeper.run(source, files=files).result)
+                self.assertEqual(customized, "yes" if has_user_site or name == "sitecustomize" else None)
         # A name that hides nothing is no reason to start anew.
         end = keeper.run("import sys\ndef main(): return sys.flags.no_user_site", files={"json.csv": ""})
         self.assertEqual(end.ending, "returned")
+
+    def test_packages_in_the_home_of_the_user_count_where_a_fresh_interpreter_finds_them(self):
+        sys.path.insert(0, PACKAGE)
+        self.addCleanup(sys.path.remove, PACKAGE)
+        import _warm
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "prefix", folder):
+            for text, expected in (
+                ("home = /usr/bin\ninclude-system-site-packages = true\n", True),
+                ("home = /usr/bin\ninclude-system-site-packages = false\n", False),
+                ("home = /usr/bin\n", True),
+            ):
+                write(folder, {"pyvenv.cfg": text})
+                self.assertEqual(_warm.has_user_site(), expected, text)
+        with mock.patch.object(sys, "prefix", sys.base_prefix):
+            self.assertTrue(_warm.has_user_site())
 
     def test_processes_of_a_fork_find_its_function_however_they_start(self):
         keeper = self.ready()

@@ -7,7 +7,8 @@
 //!
 //! What is read is hostile: the whole manifest is checked before the first content is given out, and a bundle
 //! is accepted only in the one way to write it, so that two bundles of one digest are the same bytes.
-//! Pure: a reader reads from any [`Read`](std::io::Read) and knows no file system. Which files of a folder
+//! Pure, but for the clock that bounds a search by patterns: a reader reads from any [`Read`](std::io::Read) and knows no
+//! file system. Which files of a folder
 //! become part of a bundle is chosen by their names alone ([`Selection`]), and a bundle that is too large to
 //! be held in memory is made or divided along its [`Outline`].
 

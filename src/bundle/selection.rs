@@ -5,6 +5,8 @@
 //! its end means folders alone; what lies in a matched folder is matched with it. There are no exceptions
 //! (`!`): with two lists there is no need for them, and no order of patterns matters.
 
+use std::time::{Duration, Instant};
+
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::{Error, File, Limits, Manifest, Packed, pack, quoted};
@@ -13,6 +15,9 @@ use crate::{Error, File, Limits, Manifest, Packed, pack, quoted};
 const PATTERNS: usize = 64;
 /// Bytes of a pattern.
 const PATTERN_BYTES: usize = 256;
+/// Longest search through the names of all files. Thousands of names take milliseconds; some patterns, together with some
+/// names, would take minutes, and both are made by users.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// A choice among files, by their names.
 #[derive(Clone, Debug)]
@@ -61,24 +66,51 @@ pub fn pack_selected<'a>(
     limits: Limits,
 ) -> Result<Packed, Error> {
     let all: Vec<File<'a>> = files.into_iter().collect();
-    let files = || all.iter().copied().filter(|file| selection.takes(file.path));
-    if !all.is_empty() && files().next().is_none() {
+    let is_empty = all.is_empty();
+    let some = taken(all, |file| file.path, selection, in_time())?;
+    if !is_empty && some.is_empty() {
         return Err(nothing_left());
     }
-    pack(files(), limits)
+    pack(some, limits)
 }
 
 impl Manifest {
     /// The manifest of the selected files.
     pub fn select(&self, selection: &Selection) -> Result<Self, Error> {
-        let taken = self.entries().iter().filter(|entry| selection.takes(&entry.path));
-        let taken: Vec<_> = taken.cloned().collect();
-        if taken.is_empty() {
+        let some = taken(self.entries(), |entry| entry.path.as_str(), selection, in_time())?;
+        if some.is_empty() {
             return Err(nothing_left());
         }
         // A part of what was checked needs no second check: it is sorted, and smaller.
-        Ok(Self(taken))
+        Ok(Self(some.into_iter().cloned().collect()))
     }
+}
+
+/// The selected ones of these files, as long as the search goes on.
+fn taken<T>(
+    files: impl IntoIterator<Item = T>,
+    name: impl Fn(&T) -> &str,
+    selection: &Selection,
+    goes_on: impl Fn() -> bool,
+) -> Result<Vec<T>, Error> {
+    let mut some = Vec::new();
+    for file in files {
+        if !goes_on() {
+            return Err(Error::Refused(format!(
+                "include and exclude take more than {} s for the names of the files: write fewer patterns, with fewer * and ? in each",
+                LONGEST.as_secs()
+            )));
+        }
+        if selection.takes(name(&file)) {
+            some.push(file);
+        }
+    }
+    Ok(some)
+}
+
+fn in_time() -> impl Fn() -> bool {
+    let begun = Instant::now();
+    move || begun.elapsed() < LONGEST
 }
 
 fn nothing_left() -> Error {
@@ -276,6 +308,18 @@ mod tests {
         assert!(none.to_string().contains("leave none of the files"), "{none}");
         let empty = pack_selected([], &selection, LIMITS).unwrap_err();
         assert!(empty.to_string().contains("there are no files"), "{empty}");
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_is_given_up_with_a_remedy() {
+        let selection = Selection::new(&["*.py"], &[]).unwrap();
+        let names = ["a.py", "b.csv", "c.py"];
+        let search = |goes_on: &dyn Fn() -> bool| super::taken(names, |name| *name, &selection, goes_on);
+        assert_eq!(search(&|| true).unwrap(), ["a.py", "c.py"]);
+        let looks = std::cell::Cell::new(0);
+        let error = search(&|| looks.replace(looks.get() + 1) < 2).unwrap_err();
+        assert!(error.to_string().contains("write fewer patterns"), "{error}");
+        assert_eq!(looks.get(), 3);
     }
 
     proptest! {

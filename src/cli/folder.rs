@@ -176,12 +176,16 @@ fn linked(root: &Path, link: &Path) -> Result<(PathBuf, Metadata)> {
     let target = link
         .canonicalize()
         .with_context(|| format!("{} is a link that leads nowhere; {remedy}", link.display()))?;
-    if !target.starts_with(root) {
+    let Ok(inside) = target.strip_prefix(root) else {
         bail!(
             "{} is a link to {}, outside of the folder; {remedy}",
             link.display(),
             target.display()
         );
+    };
+    // The settings of a repository may hold a token of its user, and the link may come from somebody else.
+    if inside.iter().any(|name| name.eq_ignore_ascii_case(".git")) {
+        bail!("{} is a link into a repository of git; {remedy}", link.display());
     }
     let metadata = fs::symlink_metadata(&target).with_context(|| format!("reading {}", target.display()))?;
     if metadata.is_dir() {
@@ -374,13 +378,14 @@ mod tests {
 
     #[test]
     fn a_link_to_a_file_of_the_folder_becomes_a_copy_and_another_one_is_refused() {
-        let folder = folder(&[("lib/a.py", "x")]);
+        let folder = folder(&[("lib/a.py", "x"), (".git/config", "token")]);
         symlink("lib/a.py", folder.path().join("b.py")).unwrap();
         assert_eq!(names(&folder, &[]).unwrap(), ["b.py", "lib/a.py"]);
         for (target, why) in [
             ("/etc/passwd", "outside of the folder"),
             ("..", "outside of the folder"),
             ("lib", "a link to a folder"),
+            (".git/config", "a link into a repository of git"),
             ("nowhere", "leads nowhere"),
             ("loop", "leads nowhere"),
         ] {

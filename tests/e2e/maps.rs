@@ -1,6 +1,6 @@
 //! Tasks with `forEach`: every item has one outcome, whatever is killed meanwhile.
 
-use std::{fs, process::Command, time::Duration};
+use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -330,5 +330,48 @@ async fn items_pause_while_the_disk_of_their_machine_is_full_and_then_each_has_r
     fs::remove_file(fill)?;
     // Nothing was hit that would excuse a second run or an interruption.
     ledger.ensure_whole(&space, "m").await?;
+    space.finish().await
+}
+
+/// A map whose items say in which process and thread they ran.
+const THREADS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../config/samples/maps/task-threads.yaml"
+);
+
+#[tokio::test]
+async fn items_are_threads_of_one_process_or_have_one_each_as_the_pool_says() -> Result {
+    let space = story("map-threads").await?;
+    let threads = json!({"worker": {"concurrency": 4, "executor": "Thread", "buffer": 1}});
+    space.pool("threads", 1, threads).await?;
+    let fresh = json!({"worker": {"concurrency": 4, "reuseProcesses": false}});
+    space.pool("fresh", 1, fresh).await?;
+    let sample = fs::read_to_string(THREADS)?;
+    for pool in ["threads", "fresh"] {
+        let task = sample
+            .replace("name: threads", &format!("name: {pool}"))
+            .replace("pool: threads", &format!("pool: {pool}"));
+        space.apply(&task).await?.ok()?;
+    }
+    for pool in ["threads", "fresh"] {
+        let done = space.task_ended(pool).await?.status.unwrap_or_default();
+        ensure!(done.phase == Some(TaskPhase::Succeeded), "{pool}: {done:#?}");
+        let values = values(&space, pool).await?;
+        let ran = |names: &[&str]| {
+            let each = values.iter().map(|value| {
+                let numbers = names.iter().map(|name| value[*name].as_u64().unwrap_or_default());
+                numbers.collect::<Vec<_>>()
+            });
+            each.collect::<BTreeSet<_>>().len()
+        };
+        let (processes, threads) = (ran(&["process"]), ran(&["process", "thread"]));
+        ensure!(values.len() == 40, "{pool}: {values:?}");
+        if pool == "fresh" {
+            ensure!(processes == 40, "{values:?}");
+        } else {
+            // Another leader may have had the place begin again.
+            ensure!(threads > processes && processes < 10, "{values:?}");
+        }
+    }
     space.finish().await
 }

@@ -23,9 +23,9 @@ use crate::deadline::words;
 const MOST: usize = 8;
 /// A bundle that takes more bytes in memory does not stay: as much as a ConfigMap has.
 const MOST_BYTES: usize = 2 * 1024 * 1024;
-/// Uploads whose files are selected at once: each holds the names of its files meanwhile.
+/// Sources whose files are selected at once: each holds the names of its files meanwhile.
 pub(super) const SELECTIONS: usize = 2;
-/// Those of one namespace: its large uploads keep no Task of another one waiting.
+/// Those of one namespace: its large sources keep no Task of another one waiting.
 pub(super) const OF_NAMESPACE: usize = 1;
 
 /// A bundle, shared by all runs that are started with it.
@@ -134,7 +134,7 @@ impl References {
             ))
         })?;
         let bundle = match (&source.config_map, &source.bundle) {
-            (Some(map), _) => self.config_map(place.namespace, map, &selection).await?,
+            (Some(map), _) => self.config_map(place.namespace, map, selection).await?,
             (None, Some(bundle)) => {
                 let _turn = self.selections.wait(place.namespace, &bundle.digest).await;
                 let (digest, stored) = Stored::find(&self.store, place, bundle, selection).await?;
@@ -158,7 +158,7 @@ impl References {
         &self,
         namespace: &str,
         map: &ConfigMapSource,
-        selection: &Selection,
+        selection: Selection,
     ) -> Result<Bundle, Unresolved> {
         let name = map.name.as_str();
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
@@ -171,7 +171,14 @@ impl References {
                 "there is no ConfigMap \"{name}\" in namespace \"{namespace}\", which spec.source names; create it, and the Task goes on by itself"
             )
         })?;
-        packed(&found, selection).map_err(|why| {
+        // Names and patterns may be such that the search takes seconds: nobody else waits for that.
+        let _turn = if selection.is_everything() {
+            None
+        } else {
+            Some(self.selections.wait(namespace, name).await)
+        };
+        let bundle = tokio::task::spawn_blocking(move || packed(&found, &selection)).await;
+        bundle.map_err(|error| error.to_string())?.map_err(|why| {
             refused(format!(
                 "ConfigMap \"{name}\" cannot be the source of a Task: {why}. Change it, and the Task goes on by itself"
             ))
