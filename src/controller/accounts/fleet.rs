@@ -42,6 +42,17 @@ struct Inner {
     // Created or about to be, not shown by the watch yet.
     reserved: HashMap<Key, Reserved>,
     recorded: Recorded,
+    // UID of a Machine → its order.
+    orders: HashMap<String, OrderState>,
+}
+
+/// What is known of the order of a Machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OrderState {
+    /// It was sent, and was not refused: the machine may exist.
+    Sent,
+    /// It is not sent any more: the Pool gives the Machine up and orders another in its slot.
+    Withdrawn,
 }
 
 /// UIDs of Machines that were on record at any time: a machine with such a UID lost its record, but
@@ -166,6 +177,9 @@ impl Fleet {
         };
         let mut inner = self.inner.lock();
         inner.reserved.remove(&Key::new(namespace, name));
+        if let Some(uid) = &machine.metadata.uid {
+            inner.orders.remove(uid);
+        }
         if let Some(pool) = inner.pools.get_mut(&machine.spec.pool_uid) {
             pool.remove(name);
             if pool.is_empty() {
@@ -183,6 +197,8 @@ impl Fleet {
         for machine in machines.iter().filter(|machine| self.is_ours(machine)) {
             inner.show(machine);
         }
+        let there: HashSet<&String> = machines.iter().filter_map(|m| m.metadata.uid.as_ref()).collect();
+        inner.orders.retain(|uid, _| there.contains(uid));
     }
 
     /// The Machines of a Pool: the ones that the watch shows, and the reserved ones.
@@ -262,6 +278,50 @@ impl Fleet {
         true
     }
 
+    /// Whether the order of a Machine may be sent now. One that is given up is not ordered any more.
+    pub fn may_order(&self, machine: &Machine) -> bool {
+        let Some(uid) = &machine.metadata.uid else {
+            return false;
+        };
+        let mut inner = self.inner.lock();
+        let known = inner.pools.get(&machine.spec.pool_uid);
+        let known = known.and_then(|pool| pool.get(machine.metadata.name.as_deref()?));
+        let is_kept = known.is_some_and(|known| {
+            known.metadata.uid == machine.metadata.uid && known.metadata.deletion_timestamp.is_none()
+        });
+        let state = inner.orders.get(uid);
+        if !is_kept || state == Some(&OrderState::Withdrawn) {
+            return false;
+        }
+        inner.orders.insert(uid.clone(), OrderState::Sent);
+        true
+    }
+
+    /// The order of that Machine, by UID, was certainly refused.
+    pub fn was_refused(&self, uid: &str) {
+        self.inner.lock().orders.remove(uid);
+    }
+
+    /// From now on the order of that Machine, by UID, is not sent any more; `false` while it may have been accepted.
+    pub fn withdraw(&self, uid: &str) -> bool {
+        let mut inner = self.inner.lock();
+        let state = inner.orders.entry(uid.to_owned());
+        *state.or_insert(OrderState::Withdrawn) == OrderState::Withdrawn
+    }
+
+    /// That Machine, by UID, is not given up.
+    pub fn keep(&self, uid: &str) {
+        let mut inner = self.inner.lock();
+        if inner.orders.get(uid) == Some(&OrderState::Withdrawn) {
+            inner.orders.remove(uid);
+        }
+    }
+
+    /// Whether the order of that Machine, by UID, may have been accepted.
+    pub fn perhaps_ordered(&self, uid: &str) -> bool {
+        self.inner.lock().orders.get(uid) == Some(&OrderState::Sent)
+    }
+
     /// It is certain that a reserved Machine was not created.
     pub fn cancel(&self, machine: &Key) {
         self.inner.lock().reserved.remove(machine);
@@ -273,6 +333,13 @@ impl Inner {
         let (Some(namespace), Some(name)) = (&machine.metadata.namespace, &machine.metadata.name) else {
             return;
         };
+        // A former leader may have sent its order before it was given up.
+        if let Some(uid) = &machine.metadata.uid
+            && machine.metadata.deletion_timestamp.is_some()
+            && !self.recorded.known.contains(uid)
+        {
+            self.orders.insert(uid.clone(), OrderState::Sent);
+        }
         self.recorded.note(machine);
         self.reserved.remove(&Key::new(namespace, name));
         self.pools
@@ -508,5 +575,45 @@ mod tests {
         assert!(!fleet.reserve("a", &limits, vec![reserved(1)]));
         fleet.cancel(&Key::new("a", "m-0"));
         assert!(fleet.reserve("a", &limits, vec![reserved(1)]));
+    }
+
+    #[test]
+    fn a_machine_that_is_given_up_is_not_ordered_and_one_that_may_be_ordered_is_not_given_up() {
+        let fleet = Fleet::default();
+        let [refused, ordered, deleted] = ["m-0", "m-1", "m-2"].map(|name| {
+            let mut machine = machine(name).as_ref().clone();
+            machine.metadata.uid = Some(format!("uid of {name}"));
+            machine
+        });
+        for machine in [&refused, &ordered, &deleted] {
+            fleet.apply(&Arc::new(machine.clone()));
+        }
+        // An order that is refused leaves nothing.
+        assert!(fleet.may_order(&refused));
+        assert!(!fleet.withdraw("uid of m-0"), "its order is on its way");
+        fleet.was_refused("uid of m-0");
+        assert!(fleet.withdraw("uid of m-0"));
+        assert!(!fleet.may_order(&refused));
+        // Its deletion was refused.
+        fleet.keep("uid of m-0");
+        assert!(fleet.may_order(&refused));
+        // What is known of an order outlives a list, and goes with the record.
+        assert!(fleet.may_order(&ordered) && fleet.perhaps_ordered("uid of m-1"));
+        fleet.replace(&[Arc::new(ordered.clone())]);
+        assert!(!fleet.withdraw("uid of m-1"));
+        fleet.keep("uid of m-1");
+        assert!(fleet.perhaps_ordered("uid of m-1") && !fleet.perhaps_ordered("uid of m-0"));
+        fleet.remove(&ordered);
+        assert!(!fleet.perhaps_ordered("uid of m-1"));
+        // The watch shows its deletion later than the API server says it.
+        fleet.apply(&Arc::new(deleted.clone()));
+        let mut going = deleted.clone();
+        going.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        fleet.note_deletion(going.clone());
+        assert!(!fleet.may_order(&deleted) && !fleet.perhaps_ordered("uid of m-2"));
+        // A former leader gave it up; whether that one ordered it is not known.
+        let new = Fleet::default();
+        new.replace(&[Arc::new(going)]);
+        assert!(new.perhaps_ordered("uid of m-2"));
     }
 }

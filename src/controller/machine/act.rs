@@ -8,7 +8,7 @@ use kube::{
     api::{PatchParams, PostParams},
 };
 use skyward_api::{Machine, MachinePhase, MachineStatus, Pool, labels, pool::Image};
-use skyward_core::{Deletion, ProviderError, clock, machine::Endpoint};
+use skyward_core::{Deletion, ErrorKind, ProviderError, clock, machine::Endpoint};
 use skyward_planner::{
     accounts::{
         resolved::{INSTANCE_TIMEOUT, ResolvedProvider},
@@ -87,6 +87,9 @@ pub enum Error {
     /// Its account has as many orders and returns in flight as it may.
     #[error("too many orders and returns of its account are in flight")]
     NoTurn,
+    /// Its Pool gives it up.
+    #[error("its Pool gives it up")]
+    GivenUp,
     /// The versions of its packages.
     #[error(transparent)]
     Versions(#[from] versions::Error),
@@ -102,6 +105,7 @@ impl Failure for Error {
             Self::Key(_) => "key",
             Self::Versions(_) => "versions",
             Self::NoTurn => "no_turn",
+            Self::GivenUp => "given_up",
             Self::Missing(_) => "missing",
         }
     }
@@ -109,7 +113,7 @@ impl Failure for Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Api(error) => error.retry(),
-            Self::NoTurn => Retry::Unsaid(AFTER_OTHERS),
+            Self::NoTurn | Self::GivenUp => Retry::Unsaid(AFTER_OTHERS),
             Self::Key(_) | Self::Versions(_) | Self::Missing(_) => Retry::Doubled(Duration::from_secs(3)),
         }
     }
@@ -366,7 +370,15 @@ async fn place_order(
     if !terms::hold(&terms, &seen.machine.namespace, spec) {
         return Ok(None);
     }
+    if !context.fleet.may_order(machine) {
+        return Err(Error::GivenUp);
+    }
     let answer = account.provider.create(&order).await;
+    if let Err(error) = &answer
+        && error.kind != ErrorKind::Indeterminate
+    {
+        context.fleet.was_refused(&seen.machine.uid);
+    }
     Ok(Some(answer.map(|accepted| accepted.id)))
 }
 

@@ -45,6 +45,9 @@ pub enum Error {
     /// Another Pool took the last machines of a limit.
     #[error("another Pool was faster")]
     LimitRace,
+    /// A machine that would be given up because its order was refused is being ordered.
+    #[error("a machine to give up is being ordered")]
+    OrderRace,
     /// The API server.
     #[error(transparent)]
     Api(#[from] ApiError),
@@ -67,6 +70,7 @@ impl Failure for Error {
         match self {
             Self::Api(error) => error.category(),
             Self::LimitRace => "limit_race",
+            Self::OrderRace => "order_race",
             Self::Refused(_) => "refused",
             Self::Key(_) => "key",
             Self::Versions(_) => "versions",
@@ -77,7 +81,7 @@ impl Failure for Error {
     fn retry(&self) -> Retry {
         match self {
             Self::Api(error) => error.retry(),
-            Self::LimitRace => Retry::Unsaid(AFTER_CONFLICT),
+            Self::LimitRace | Self::OrderRace => Retry::Unsaid(AFTER_CONFLICT),
             // The next plan waits.
             Self::Refused(_) => Retry::Fixed(AFTER_CONFLICT),
             Self::Key(_) | Self::Versions(_) | Self::Provider(_) => Retry::Doubled(Duration::from_secs(3)),
@@ -118,6 +122,7 @@ pub(super) async fn act(
 ) -> Result<(), Error> {
     let about = record.object().object_ref(&());
     let orders = orders(plan);
+    withdraw(context, seen, plan, !orders.is_empty()).await?;
     if !orders.is_empty() {
         let limits: BTreeMap<String, Quota> = seen
             .providers
@@ -161,6 +166,37 @@ pub(super) async fn act(
         context.events.publish(&about, event.clone());
     }
     Ok(())
+}
+
+/// Gives up the machines whose orders were refused, before anything else: the same plan may order others in their slots, so
+/// none of them may be ordered from now on.
+async fn withdraw(context: &Context, seen: &Observed, plan: &Plan, orders: bool) -> Result<(), Error> {
+    let effects = plan.actions.iter().filter_map(|action| match action {
+        Action::DeleteMachine {
+            name,
+            uid,
+            why,
+            finish_runs,
+        } if was_refused(seen, name) => Some(async move {
+            if !context.fleet.withdraw(uid) && orders {
+                return Err(Error::OrderRace);
+            }
+            let deleted = in_turn(delete_machine(context, seen, name, uid, *why, *finish_runs)).await;
+            if deleted.is_err() {
+                context.fleet.keep(uid);
+            }
+            deleted
+        }),
+        _ => None,
+    });
+    let effects: Vec<_> = effects.collect();
+    let results: Vec<Result<(), Error>> = stream::iter(effects).buffer_unordered(CONCURRENT).collect().await;
+    results.into_iter().collect()
+}
+
+fn was_refused(seen: &Observed, name: &str) -> bool {
+    let mut machines = seen.machines.iter();
+    machines.any(|machine| machine.name == name && machine.refused)
 }
 
 type Orders<'a> = Vec<(&'a str, &'a MachineSpec)>;
@@ -254,7 +290,11 @@ async fn actions(
                 uid,
                 why,
                 finish_runs,
-            } => deletions.push((name, uid, *why, *finish_runs)),
+            } => {
+                if !was_refused(seen, name) {
+                    deletions.push((name, uid, *why, *finish_runs));
+                }
+            }
             Action::Release { provider, scope } => release(context, provider, scope).await?,
             Action::DeleteUnrecorded(provider, machine) => {
                 if let Some(account) = context.providers.get(provider) {

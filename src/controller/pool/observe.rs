@@ -67,6 +67,7 @@ pub(crate) fn reserved_facts(name: String, reserved: Reserved) -> MachineFacts {
         bill: None,
         proves_host_key: false,
         refused: false,
+        perhaps_ordered: false,
         market: reserved.market,
         accelerator: reserved.accelerator,
         concern: None,
@@ -86,7 +87,12 @@ pub(super) async fn observe(
     let (shown, reserved) = context.fleet.of_pool(&facts.uid);
     let mut machines: Vec<MachineFacts> = shown
         .iter()
-        .map(|machine| machine_facts(machine, &facts.resolved, load.as_ref()))
+        .map(|machine| MachineFacts {
+            perhaps_ordered: context
+                .fleet
+                .perhaps_ordered(machine.metadata.uid.as_deref().unwrap_or_default()),
+            ..machine_facts(machine, &facts.resolved, load.as_ref())
+        })
         .collect();
     machines.extend(
         reserved

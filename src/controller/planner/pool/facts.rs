@@ -217,6 +217,8 @@ pub struct MachineFacts {
     /// Whether its order was refused as it is, or by a cloud that takes none now: no machine is known to exist, and the
     /// order is tried again.
     pub refused: bool,
+    /// Whether its order was sent and has not been refused, or is not known not to have been sent.
+    pub perhaps_ordered: bool,
     /// On which market.
     pub market: Market,
     /// Name of its accelerator; `""` without one.
@@ -270,9 +272,9 @@ impl MachineFacts {
     }
 
     /// Whether it occupies its slot: not when it failed, when the cloud takes it back, or when it
-    /// was given up before it existed; a draining machine does until it is gone.
+    /// was given up before it was ordered; a draining machine does until it is gone.
     pub fn occupies(&self) -> bool {
-        self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting)
+        self.failure.is_none() && !self.reclaimed && !(self.refused && self.deleting && !self.perhaps_ordered)
     }
 
     /// Whether it certainly runs nothing: it never took runs, or its dispatcher says so.
@@ -363,6 +365,7 @@ pub fn machine_facts(machine: &Machine, pool: &ResolvedPool, load: Option<&PoolL
         },
         proves_host_key: machine.spec.proves_host_key,
         refused: is_refused(status),
+        perhaps_ordered: false,
         market: machine.spec.market,
         accelerator: of_record(&machine.spec).map(|some| some.name).unwrap_or_default(),
         concern: ready_condition

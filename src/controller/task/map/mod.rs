@@ -49,16 +49,16 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-pub(crate) use self::{
-    items::look_for_config_map,
-    table::{Maps, News as MapReceiver},
-};
 use self::{
     ends::MESSAGE,
     items::{Items, NoItems},
     link::{Link, News, Say},
     log::{Log, LogError, Trouble},
     teller::Teller,
+};
+pub(crate) use self::{
+    items::look_for_config_map,
+    table::{Maps, News as MapReceiver},
 };
 use crate::{
     context::Context,

@@ -35,7 +35,9 @@ pub fn audit(seen: &Observed, plan: &Plan) -> Vec<String> {
         .machines
         .iter()
         .filter(|machine| machine.occupies())
-        .filter(|machine| !(machine.refused && deleted.contains_key(machine.name.as_str())))
+        .filter(|machine| {
+            !machine.refused || machine.perhaps_ordered || !deleted.contains_key(machine.name.as_str())
+        })
         .collect();
     let mut slots: BTreeSet<u32> = holding.iter().map(|machine| machine.slot).collect();
     slots.extend(seen.unread.iter().filter_map(|unread| unread.slot));

@@ -279,10 +279,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Machines that occupy their slot. Machines that this plan gives up still do, unless they
-    /// never existed.
+    /// were never ordered: those go before another is ordered.
     pub(crate) fn holding(&self) -> impl Iterator<Item = &'a MachineFacts> + use<'a, '_> {
         self.seen.machines.iter().filter(|machine| {
-            machine.occupies() && !(machine.refused && self.given_up.contains(&machine.name))
+            let was_ordered = !machine.refused || machine.perhaps_ordered;
+            machine.occupies() && (was_ordered || !self.given_up.contains(&machine.name))
         })
     }
 

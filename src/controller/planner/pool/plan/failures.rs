@@ -75,7 +75,7 @@ fn move_on(draft: &mut Draft<'_>) {
     if !refused.is_empty() {
         draft.requeue_after(REFUSED_LOOK);
     }
-    refused.retain(|machine| is_known(machine));
+    refused.retain(|machine| !machine.perhaps_ordered && is_known(machine));
     if refused.is_empty() {
         return;
     }

@@ -164,3 +164,21 @@ fn of_two_machines_in_one_slot_the_idle_one_goes() {
         [("late".to_owned(), Why::Duplicate, true)]
     );
 }
+
+/// Its order may be on its way, or be known to a former leader alone.
+#[rstest]
+#[case::never_ordered(false, 1)]
+#[case::perhaps_ordered(true, 0)]
+fn the_slot_of_a_machine_that_is_given_up_is_free_when_it_was_certainly_not_ordered(
+    #[case] perhaps_ordered: bool,
+    #[case] orders: usize,
+) {
+    let mut seen = world(1);
+    seen.machines = vec![MachineFacts {
+        refused: true,
+        deleting: true,
+        perhaps_ordered,
+        ..booting(0)
+    }];
+    assert_eq!(created(&decide(&seen)).len(), orders);
+}

@@ -160,6 +160,7 @@ pub(crate) fn ready(slot: u32) -> MachineFacts {
         },
         proves_host_key: false,
         refused: false,
+        perhaps_ordered: false,
         market: Market::OnDemand,
         accelerator: String::new(),
         reclaimed: false,

@@ -22,6 +22,7 @@ pub(super) fn any_machine(slot: u32) -> impl Strategy<Value = MachineFacts> {
                 },
                 3 => MachineFacts {
                     refused: true,
+                    perhaps_ordered: ago % 2 == 0,
                     concern: Some((reason::ORDER_REFUSED.into(), "no".into())),
                     ..booting(slot)
                 },
