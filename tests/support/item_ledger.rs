@@ -100,7 +100,8 @@ impl ItemLedger {
             "the map did not succeed: {status:#?}"
         );
         self.record.outcomes = outcomes(space, task).await?;
-        self.record.marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.record.marks.clone_from(&marks);
         let broken = self.record.broken(|_| false);
         let (count, first) = (broken.len(), &broken[..broken.len().min(SHOWN)]);
         ensure!(

@@ -21,7 +21,7 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use skyward_api::{
-    Task as TaskObject, TaskPhase, TaskStatus,
+    Pool, Task as TaskObject, TaskPhase, TaskStatus,
     condition::{self, NewCondition, reason},
     for_each::MOST_ITEMS,
     task::ItemsStatus,
@@ -290,11 +290,12 @@ pub(super) async fn retry(
     let client = shared.client.clone().ok_or_else(super::just_begun)?;
     // A request that was sent twice would take the log over from the map that the first one has begun.
     let _turn = RETRYING.lock().await;
-    let api: Api<TaskObject> = Api::namespaced(client, &namespace);
-    let found = api.get_opt(name).await.map_err(|error| {
-        let why = format!("Task {name:?} cannot be read now ({error}); try again");
+    let api: Api<TaskObject> = Api::namespaced(client.clone(), &namespace);
+    let unread = |error| {
+        let why = format!("Task {name:?} and its Pool cannot be read now ({error}); try again");
         (StatusCode::SERVICE_UNAVAILABLE, why)
-    })?;
+    };
+    let found = api.get_opt(name).await.map_err(unread)?;
     let task = found
         .filter(|task| task.metadata.uid.as_ref() == Some(&uid))
         .ok_or_else(|| {
@@ -309,6 +310,16 @@ pub(super) async fn retry(
     }
     if attempt.is_some_and(|attempt| attempt != status.attempt) {
         return Ok(has_run_again(name));
+    }
+    if task.spec.pool_template.is_some() {
+        let pools: Api<Pool> = Api::namespaced(client, &namespace);
+        // The Task would end with that Pool.
+        let pool = pools.get_opt(name).await.map_err(unread)?;
+        if pool.is_some_and(|pool| pool.metadata.deletion_timestamp.is_some()) {
+            let why =
+                format!("the Pool of Task {name:?} is being returned; try again when Pool {name:?} is gone");
+            return Err((StatusCode::CONFLICT, why));
+        }
     }
     let Some(total) = status.items.as_ref().map(|items| items.total) else {
         return Ok(format!(

@@ -7,6 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use serde_json::json;
 use skyward_planner::{base::key::Key, task::message::LiveRun};
 use skyward_remote::{
     AgentError, MachineKey,
@@ -606,5 +607,50 @@ async fn bundles_come_in_parts(leader: &data::Leader) {
     assert!(
         matches!(refused, UploadError::Refused(StatusCode::NOT_FOUND, _)),
         "{refused:?}"
+    );
+}
+
+/// The Task would end with that Pool.
+#[tokio::test]
+async fn items_do_not_run_again_while_the_pool_of_their_task_is_being_returned() {
+    let world = world(1, &[]).await;
+    let service = tower::service_fn(|request: axum::http::Request<kube::client::Body>| async move {
+        let of_pool = request.uri().path().ends_with("/pools/t");
+        let (kind, spec) = if of_pool {
+            ("Pool", json!({"provider": "local"}))
+        } else {
+            (
+                "Task",
+                json!({"command": ["true"], "poolTemplate": {"spec": {"provider": "local"}}}),
+            )
+        };
+        let deleted = of_pool.then_some("2026-01-01T00:00:00Z");
+        let object = json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": kind, "spec": spec, "status": {"phase": "Failed"},
+            "metadata": {"name": "t", "namespace": "n", "uid": UID, "deletionTimestamp": deleted},
+        });
+        let answer = axum::http::Response::new(kube::client::Body::from(object.to_string().into_bytes()));
+        Ok::<_, std::convert::Infallible>(answer)
+    });
+    let shared = Shared {
+        uploads: Arc::new(crate::uploads::tests::uploads(&world.store)),
+        machines: Arc::new(world.machine.clone()),
+        bootstraps: Arc::new(bootstraps::tests::OnePool),
+        live: Arc::default(),
+        store: world.store.clone(),
+        streams: Arc::new(Semaphore::new(8)),
+        maps: Arc::new(Semaphore::new(1)),
+        last_read: Arc::default(),
+        client: Some(kube::Client::new(service, "n")),
+        epoch: 1,
+    };
+    let query = [("name", "t"), ("failed", "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let task = Path(("n".to_owned(), UID.to_owned()));
+    let refused = items::retry(State(shared), task, Query(query.into())).await;
+    let (status, why) = refused.unwrap_err();
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert!(
+        why.contains("is being returned; try again when Pool \"t\" is gone"),
+        "{why}"
     );
 }

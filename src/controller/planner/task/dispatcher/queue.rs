@@ -206,9 +206,9 @@ fn stored_source(task: &Entry) -> Option<&Source> {
 }
 
 /// The ConfigMap with the items of a Task: once it is known how many items there are, they are stored.
-fn unread_items(task: &Entry) -> Option<&Box<ConfigMapKey>> {
+fn unread_items(task: &Entry) -> Option<&ConfigMapKey> {
     let is_unread = task.status.items.is_none();
-    task.items_key.as_ref().filter(|_| is_unread)
+    task.items_key.as_deref().filter(|_| is_unread)
 }
 
 /// Whether the Task needs Secrets, ConfigMaps or a bundle.
@@ -258,7 +258,7 @@ pub(super) fn read_references(
             uid: task.entry.uid.clone(),
             refs,
             source: source.cloned(),
-            items: items.cloned(),
+            items: items.cloned().map(Box::new),
         });
     }
     if holds {
