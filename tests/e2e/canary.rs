@@ -150,6 +150,39 @@ async fn index(space: &Space) -> Result<String> {
     Ok(format!("http://{address}:8000/simple"))
 }
 
+/// Looks for these traces in etcd, Secrets aside, and in the operator's log.
+pub(crate) async fn are_nowhere(space: &Space, traces: &[&str]) -> Result {
+    let mut look = vec!["-c", IN_ETCD];
+    look.extend(traces);
+    let said = space
+        .cluster
+        .run("python3", &look, None, Duration::from_secs(120))
+        .await?
+        .ok()?;
+    let said: serde_json::Value = serde_json::from_str(&said)?;
+    assert!(said["seen"].as_u64() > Some(100), "etcd was read: {said}");
+    assert_eq!(said["found"], json!([]), "keys of etcd");
+    let logs = space
+        .cluster
+        .kubectl(&[
+            "logs",
+            "-n",
+            OPERATOR_NAMESPACE,
+            "-l",
+            "app.kubernetes.io/name=skyward",
+            "--all-containers",
+            "--tail=-1",
+        ])
+        .await?
+        .ok()?;
+    assert!(!logs.is_empty());
+    assert!(
+        !traces.iter().any(|trace| logs.contains(trace)),
+        "the operator's log"
+    );
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_value_of_a_secret_is_found_nowhere_but_in_its_secret_and_where_it_is_used() -> Result {
     let space = story("canary").await?;
@@ -234,34 +267,7 @@ def main():
 
     done.store(true, Ordering::Release);
     assert_eq!(arguments.await?, BTreeSet::new(), "arguments of processes");
-    let mut look = vec!["-c", IN_ETCD];
-    look.extend(TRACES);
-    let said = space
-        .cluster
-        .run("python3", &look, None, Duration::from_secs(120))
-        .await?
-        .ok()?;
-    let said: serde_json::Value = serde_json::from_str(&said)?;
-    assert!(said["seen"].as_u64() > Some(100), "etcd was read: {said}");
-    assert_eq!(said["found"], json!([]), "keys of etcd");
-    let logs = space
-        .cluster
-        .kubectl(&[
-            "logs",
-            "-n",
-            OPERATOR_NAMESPACE,
-            "-l",
-            "app.kubernetes.io/name=skyward",
-            "--all-containers",
-            "--tail=-1",
-        ])
-        .await?
-        .ok()?;
-    assert!(!logs.is_empty());
-    assert!(
-        !TRACES.iter().any(|trace| logs.contains(trace)),
-        "the operator's log"
-    );
+    are_nowhere(&space, &TRACES).await?;
     // What the steps were given is on no disk. What a Task was given may be where its run is.
     let machine = space
         .ready_machines("p")

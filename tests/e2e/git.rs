@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
 use skyward_testkit::{NODE_IMAGE, Result, Space};
 
-use crate::{canary::pod_is_ready, story};
+use crate::{
+    canary::{are_nowhere, pod_is_ready},
+    maps, story,
+};
 
 /// Longest wait for the host.
 const PATIENCE: u64 = 120;
@@ -40,7 +43,7 @@ cat authority.crt
 cat >host.py <<'END'
 import base64, http.server, os, ssl, subprocess
 
-ALLOWED = "Basic " + base64.b64encode(b"git:canary-right").decode()
+ALLOWED = "Basic " + base64.b64encode(b"git:" + os.environb[b"PASSWORD"]).decode()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -103,14 +106,16 @@ fn values(status: &TaskStatus) -> Vec<Value> {
     results.filter_map(|result| result.value.clone()).collect()
 }
 
-/// Starts a host; its address, and what it printed.
+/// Starts a host; its address, and what it printed. It takes the password of the Secret `served`, if there is one.
 async fn start(space: &Space, script: &str, port: u16) -> Result<(String, String)> {
     let script = format!("{REPOSITORY}{script}");
     let address = json!({"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}});
+    let password = json!({"name": "PASSWORD",
+        "valueFrom": {"secretKeyRef": {"name": "served", "key": "password", "optional": true}}});
     space
         .create_json(
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "host"}, "spec": {"containers": [{
-            "name": "host", "image": std::env::var(NODE_IMAGE)?, "imagePullPolicy": "IfNotPresent", "env": [address],
+            "name": "host", "image": std::env::var(NODE_IMAGE)?, "imagePullPolicy": "IfNotPresent", "env": [address, password],
             "command": ["bash", "-c", script], "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1}}]}}),
         )
         .await?;
@@ -183,6 +188,14 @@ async fn every_rank_and_attempt_runs_the_commit_that_was_the_branch_when_its_tas
     let new = status(space.task_ended("new").await?);
     assert_eq!(values(&new), [json!(63), json!(63)], "{new:#?}");
     assert_ne!(commit(&new), commit(&first));
+    let mut items = json!({"source": source, "function": call, "forEach": {"count": 7}});
+    items["function"]["args"] = json!([]);
+    space.task("items", "p", items).await?;
+    let items = status(space.task_ended("items").await?);
+    assert_eq!(items.phase, Some(TaskPhase::Succeeded), "{items:#?}");
+    assert_eq!(commit(&items), commit(&new));
+    let expected: Vec<Value> = (0..7).map(|n| json!(3 * n)).collect();
+    assert_eq!(maps::values(&space, "items").await?, expected);
     space.finish().await
 }
 
@@ -190,6 +203,12 @@ async fn every_rank_and_attempt_runs_the_commit_that_was_the_branch_when_its_tas
 async fn a_private_repository_over_https_is_fetched_with_its_secret_and_the_authority_of_the_pool() -> Result
 {
     let space = story("git-https").await?;
+    space
+        .create_json(
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "served"},
+            "stringData": {"password": "canary-right"}}),
+        )
+        .await?;
     let (address, authority) = start(&space, HTTPS, 443).await?;
     space
         .create_json(
@@ -222,6 +241,17 @@ async fn a_private_repository_over_https_is_fetched_with_its_secret_and_the_auth
     assert_eq!(values(&right), [json!(42)], "{right:#?}");
     let head = ["exec", "host", "--", "git", "-C", "/code", "rev-parse", "HEAD"];
     assert_eq!(commit(&right), space.kubectl(&head).await?.ok()?.trim());
+    // The passwords alone, and in base64 behind `git:`.
+    are_nowhere(
+        &space,
+        &[
+            "canary-right",
+            "canary-wrong",
+            "Z2l0OmNhbmFyeS1yaWdod",
+            "Z2l0OmNhbmFyeS13cm9uZ",
+        ],
+    )
+    .await?;
     space.finish().await
 }
 

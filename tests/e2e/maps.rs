@@ -184,7 +184,7 @@ async fn twenty_thousand_items_have_one_outcome_each_and_none_runs_again_without
 }
 
 /// What the items of a Task returned.
-async fn values(space: &Space, task: &str) -> Result<Vec<Value>> {
+pub(crate) async fn values(space: &Space, task: &str) -> Result<Vec<Value>> {
     let items = space.cluster.items(&space.name, task).await?;
     Ok(items.into_iter().map(|item| item.value).collect())
 }
