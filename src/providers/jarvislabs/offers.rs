@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use skyward_core::{
-    Market, Usd, accelerator,
-    offer::{Accelerators, Offer},
-};
+use skyward_core::{Market, Offer, Usd, accelerator, offer::Accelerators};
 use skyward_provider_kit::{Amount, currency::ExchangeRate, hardware, price, whole};
 
 use super::{
