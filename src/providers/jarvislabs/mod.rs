@@ -136,15 +136,15 @@ impl Service for JarvisLabs {
     async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
         let region = REGIONS.iter().find(|region| region.code == order.region);
         let catalogue = self.known(PRICE_AGE).await?;
-        let sold = region.zip(offers::gpus(&order.instance_type));
-        let sold = sold.and_then(|of| {
-            let (kind, template) = (&order.instance_type, settings.template());
-            Some((of, catalogue.price(kind, of.0, order.market, template)?))
+        let (kind, template) = (&order.instance_type, settings.template());
+        let sold = region.zip(offers::gpus(kind)).and_then(|(region, (count, gpu))| {
+            let price = catalogue.price(kind, region, order.market, template)?;
+            Some(((count, gpu, region), price))
         });
-        let (region, gpus) = lookup::affordable(Self::CLOUD, sold, order)?;
-        let body = map::body(order, gpus, region, settings)?;
+        let of = lookup::affordable(Self::CLOUD, sold, order)?;
+        let body = map::body(order, of, settings)?;
         self.owners.register(order).await?;
-        self.client.create((region, settings.template()), body).await
+        self.client.create((of.2, template), body).await
     }
 
     async fn end(&self, machine: &Machine) -> Result<Deletion, ProviderError> {

@@ -39,15 +39,6 @@ pub fn gpus(kind: &str) -> Option<(u32, &str)> {
     Some((count.filter(|count| (1..=MOST).contains(count))?, gpu))
 }
 
-/// Field of the price of one GPU.
-fn told(market: Market) -> &'static str {
-    if market == Market::Spot {
-        "spot_price"
-    } else {
-        "price_per_hour"
-    }
-}
-
 /// Whether an order can have so many GPUs of a group. One on demand can have those of spot machines too.
 fn has(group: &Value, market: Market, count: u32) -> bool {
     // JarvisLabs' client takes one that is null for none.
@@ -76,7 +67,11 @@ impl Catalogue {
 
     /// Price of so many GPUs of these groups in USD per hour: that of the dearest, since an order cannot choose one.
     fn dearest(&self, groups: &[&Value], count: u32, market: Market) -> Option<Usd> {
-        let each = groups.iter().filter_map(|group| price(&group[told(market)]));
+        let field = match market {
+            Market::OnDemand => "price_per_hour",
+            Market::Spot => "spot_price",
+        };
+        let each = groups.iter().filter_map(|group| price(&group[field]));
         let whole = Amount(each.max()?.0.checked_mul(count.into())?);
         let in_dollars = Some(whole.usd()).filter(|_| !self.in_rupees);
         in_dollars.or_else(|| self.rate.as_ref()?.in_usd(whole))
