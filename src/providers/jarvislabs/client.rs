@@ -21,7 +21,6 @@ pub const KEY: [&str; 3] = ["key_id", "key_name", "ssh_key"];
 const DESTROY: &str = "destroy the instance";
 
 /// The endpoints.
-#[derive(Clone, Debug)]
 pub struct Client {
     /// The API.
     pub rest: Rest,

@@ -60,7 +60,6 @@ pub enum Currency {
 }
 
 /// A region.
-#[derive(Debug)]
 pub struct Region {
     /// What people call it.
     pub code: &'static str,

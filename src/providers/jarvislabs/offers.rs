@@ -22,7 +22,6 @@ const MOST: u32 = 8;
 const IN_EU1: [&str; 2] = ["H100", "H200"];
 
 /// What is sold, and for how much.
-#[derive(Debug)]
 pub struct Catalogue {
     /// The groups of servers.
     pub servers: Vec<Value>,
@@ -77,9 +76,9 @@ impl Catalogue {
         in_dollars.or_else(|| self.rate.as_ref()?.in_usd(whole))
     }
 
-    /// Price of a machine of this type.
-    pub fn price(&self, kind: &str, region: &Region, market: Market, template: &str) -> Option<Usd> {
-        let (count, gpu) = gpus(kind)?;
+    /// Price of a machine with so many of these GPUs in a region.
+    pub fn price(&self, of: ((u32, &str), &Region), market: Market, template: &str) -> Option<Usd> {
+        let ((count, gpu), region) = of;
         self.dearest(self.groups(template).get(&(gpu, region.id))?, count, market)
     }
 }
@@ -91,21 +90,20 @@ pub fn offers(catalogue: &Catalogue, settings: &Settings) -> Vec<Offer> {
     let mut offers = Vec::new();
     for ((gpu, id), groups) in catalogue.groups(settings.template()) {
         let is_it = |region: &&Region| region.id == id && only.is_none_or(|only| only == region.code);
-        for region in REGIONS.iter().filter(is_it) {
-            let most = match region.code {
-                EU1 => u32::from(IN_EU1.contains(&gpu)),
-                _ => MOST,
-            };
-            let of = |count| offer(catalogue, (count, gpu, region), &groups, is_vm);
-            offers.extend((1..=most).filter_map(of));
-        }
+        let Some(region) = REGIONS.iter().find(is_it) else {
+            continue;
+        };
+        let in_europe = u32::from(IN_EU1.contains(&gpu));
+        let most = if region.code == EU1 { in_europe } else { MOST };
+        let of = |count| offer(catalogue, ((count, gpu), region), &groups, is_vm);
+        offers.extend((1..=most).filter_map(of));
     }
     offers
 }
 
 /// The offer of so many GPUs of these groups. One GPU is offered also while none is free.
-fn offer(catalogue: &Catalogue, of: (u32, &str, &Region), groups: &[&Value], is_vm: bool) -> Option<Offer> {
-    let (count, gpu, region) = of;
+fn offer(catalogue: &Catalogue, of: ((u32, &str), &Region), groups: &[&Value], is_vm: bool) -> Option<Offer> {
+    let ((count, gpu), region) = of;
     let is_free = |market| groups.iter().any(|group| has(group, market, count));
     let is_available = is_free(Market::OnDemand) || is_free(Market::Spot);
     let price = |market| {
