@@ -90,13 +90,12 @@ pub fn offers(catalogue: &Catalogue, settings: &Settings) -> Vec<Offer> {
     let mut offers = Vec::new();
     for ((gpu, id), groups) in catalogue.groups(settings.template()) {
         let is_it = |region: &&Region| region.id == id && only.is_none_or(|only| only == region.code);
-        let Some(region) = REGIONS.iter().find(is_it) else {
-            continue;
-        };
-        let in_europe = u32::from(IN_EU1.contains(&gpu));
-        let most = if region.code == EU1 { in_europe } else { MOST };
-        let of = |count| offer(catalogue, ((count, gpu), region), &groups, is_vm);
-        offers.extend((1..=most).filter_map(of));
+        for region in REGIONS.iter().filter(is_it) {
+            let in_europe = u32::from(IN_EU1.contains(&gpu));
+            let most = if region.code == EU1 { in_europe } else { MOST };
+            let of = |count| offer(catalogue, ((count, gpu), region), &groups, is_vm);
+            offers.extend((1..=most).filter_map(of));
+        }
     }
     offers
 }
