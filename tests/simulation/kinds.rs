@@ -257,6 +257,7 @@ const NOVITA: Kind = Kind {
     capabilities: Capabilities {
         markets: BOTH,
         mark_writers: MarkWriters::Account,
+        settle_time: Duration::from_secs(90),
         self_stop: SelfStop::Partial,
         reclaim_notice: ReclaimNotice::Reported,
         halted: Halted::Disk,

@@ -6,17 +6,13 @@ use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::http::{Call, List, Rest};
 
 use super::{
-    config::{Currency, Region, Settings},
+    config::{Currency, REGIONS, Region, Settings},
     offers::Catalogue,
     wire::{self, Group, Machine},
 };
 
 /// Names of the addresses of all regions, and the cloud's own.
-pub const ENDPOINTS: &[(&str, &str)] = &[
-    ("jarvislabs", "https://backendn.jarvislabs.net"),
-    ("jarvislabs-in1", "https://backendc.jarvislabs.net"),
-    ("jarvislabs-eu1", "https://backendeu.jarvislabs.net"),
-];
+pub const ENDPOINTS: &[(&str, &str)] = &[REGIONS[0].api, REGIONS[1].api, REGIONS[2].api];
 
 /// The call that looks at one machine.
 pub const LOOK: &str = "look at the instance";
@@ -25,7 +21,6 @@ pub const KEY: [&str; 3] = ["key_id", "key_name", "ssh_key"];
 const DESTROY: &str = "destroy the instance";
 
 /// The endpoints.
-#[derive(Clone, Debug)]
 pub struct Client {
     /// The API.
     pub rest: Rest,
@@ -49,7 +44,7 @@ impl Client {
     pub async fn create(&self, of: (&Region, &str), body: Value) -> Result<String, ProviderError> {
         let call = Call::create("create the instance", "/templates/{template}/create");
         let call = call.with(of.1).json(body).wanting("/machine_id");
-        self.rest.made(self.rest.to(of.0.api, call)).await
+        self.rest.made(self.rest.to(of.0.api.0, call)).await
     }
 
     /// Destroys a machine with its disk.
@@ -61,7 +56,7 @@ impl Client {
         let of_vms = machine.is_vm().then_some("/templates/vm/destroy");
         let call = Call::post(DESTROY, of_vms.unwrap_or("/misc/destroy"));
         let call = call.query("machine_id", machine.id.to_string());
-        self.rest.done(self.rest.to(region.api, call)).await
+        self.rest.done(self.rest.to(region.api.0, call)).await
     }
 
     /// Groups of servers with what is free in them and what it costs.
@@ -70,19 +65,16 @@ impl Client {
         let servers: Vec<Group> = self.rest.list(call, List::one("/server_meta")).await?;
         let in_rupees = match settings.currency {
             Some(currency) => currency == Currency::Inr,
-            None => self.is_billed_in_rupees().await?,
+            // The flag of success tells whether the account is billed in rupees, and no failure.
+            None => {
+                let call = Call::get("read the currency", "/misc/");
+                wire::success(&self.rest.flagged::<Value>(call).await?) == Some(true)
+            }
         };
         Ok(Catalogue {
             servers: servers.into_iter().map(|group| group.0).collect(),
             in_rupees,
             rate: settings.exchange_rate.clone(),
         })
-    }
-
-    /// Whether the account is billed in rupees. The flag of success tells it, and no failure.
-    async fn is_billed_in_rupees(&self) -> Result<bool, ProviderError> {
-        let call = Call::get("read the currency", "/misc/");
-        let told: Value = self.rest.flagged(call).await?;
-        Ok(wire::success(&told) == Some(true))
     }
 }

@@ -60,22 +60,21 @@ pub enum Currency {
 }
 
 /// A region.
-#[derive(Debug)]
 pub struct Region {
     /// What people call it.
     pub code: &'static str,
     /// Its id in the API.
     pub id: &'static str,
-    /// Name of the address of its API.
-    pub api: &'static str,
+    /// Name of the address of its API, and JarvisLabs' own.
+    pub api: (&'static str, &'static str),
 }
 
 /// The regions whose addresses are known; the API lists no addresses. What stands in another region is not offered.
 #[rustfmt::skip]
-pub static REGIONS: [Region; 3] = [
-    Region { code: "IN2", id: "india-noida-01", api: "jarvislabs" },
-    Region { code: "IN1", id: "india-chennai-01", api: "jarvislabs-in1" },
-    Region { code: EU1, id: "europe-01", api: "jarvislabs-eu1" },
+pub const REGIONS: &[Region] = &[
+    Region { code: "IN2", id: "india-noida-01", api: ("jarvislabs", "https://backendn.jarvislabs.net") },
+    Region { code: "IN1", id: "india-chennai-01", api: ("jarvislabs-in1", "https://backendc.jarvislabs.net") },
+    Region { code: EU1, id: "europe-01", api: ("jarvislabs-eu1", "https://backendeu.jarvislabs.net") },
 ];
 /// Their codes.
 pub const CODES: [&str; 3] = [EU1, "IN1", "IN2"];

@@ -48,14 +48,10 @@ impl Machine {
     }
 }
 
-/// The body that orders so many of these GPUs. All fields that JarvisLabs' Python client sends are in it: which of them
-/// are needed is not published.
-pub fn body(
-    order: &Order,
-    (count, gpu): (u32, &str),
-    region: &Region,
-    settings: &Settings,
-) -> Result<Value, ProviderError> {
+/// The body that orders so many of these GPUs in a region. All fields that JarvisLabs' Python client sends are in it:
+/// which of them are needed is not published.
+pub fn body(order: &Order, of: ((u32, &str), &Region), settings: &Settings) -> Result<Value, ProviderError> {
+    let ((count, gpu), region) = of;
     let usual = settings.storage.as_ref().map_or(DISK, Disk::gb);
     let disk = order.disk_bytes.map_or(usual, whole_gb);
     let is_large = region.code == EU1 || settings.template() == VM;

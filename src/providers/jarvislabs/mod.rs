@@ -98,8 +98,9 @@ impl JarvisLabs {
             machine.mark = mark;
             let kind = format!("{}x {}", machine.gpus(), machine.text("gpu_type"));
             let (market, template) = (machine.market(), machine.text("framework"));
-            let told = known.as_ref().zip(machine.region());
-            machine.price = told.and_then(|(known, region)| known.price(&kind, region, market, template));
+            let of = offers::gpus(&kind).zip(machine.region());
+            let told = known.as_ref().zip(of);
+            machine.price = told.and_then(|(known, of)| known.price(of, market, template));
         }
         Ok(machines)
     }
@@ -136,15 +137,13 @@ impl Service for JarvisLabs {
     async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
         let region = REGIONS.iter().find(|region| region.code == order.region);
         let catalogue = self.known(PRICE_AGE).await?;
-        let sold = region.zip(offers::gpus(&order.instance_type));
-        let sold = sold.and_then(|of| {
-            let (kind, template) = (&order.instance_type, settings.template());
-            Some((of, catalogue.price(kind, of.0, order.market, template)?))
-        });
-        let (region, gpus) = lookup::affordable(Self::CLOUD, sold, order)?;
-        let body = map::body(order, gpus, region, settings)?;
+        let template = settings.template();
+        let sold = offers::gpus(&order.instance_type).zip(region);
+        let sold = sold.and_then(|of| Some((of, catalogue.price(of, order.market, template)?)));
+        let of = lookup::affordable(Self::CLOUD, sold, order)?;
+        let body = map::body(order, of, settings)?;
         self.owners.register(order).await?;
-        self.client.create((region, settings.template()), body).await
+        self.client.create((of.1, template), body).await
     }
 
     async fn end(&self, machine: &Machine) -> Result<Deletion, ProviderError> {

@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use skyward_core::{
-    Market, Usd, accelerator,
-    offer::{Accelerators, Offer},
-};
+use skyward_core::{Market, Offer, Usd, accelerator, offer::Accelerators};
 use skyward_provider_kit::{Amount, currency::ExchangeRate, hardware, price, whole};
 
 use super::{
@@ -25,7 +22,6 @@ const MOST: u32 = 8;
 const IN_EU1: [&str; 2] = ["H100", "H200"];
 
 /// What is sold, and for how much.
-#[derive(Debug)]
 pub struct Catalogue {
     /// The groups of servers.
     pub servers: Vec<Value>,
@@ -40,15 +36,6 @@ pub fn gpus(kind: &str) -> Option<(u32, &str)> {
     let (count, gpu) = kind.split_once("x ")?;
     let count = count.parse().ok();
     Some((count.filter(|count| (1..=MOST).contains(count))?, gpu))
-}
-
-/// Field of the price of one GPU.
-fn told(market: Market) -> &'static str {
-    if market == Market::Spot {
-        "spot_price"
-    } else {
-        "price_per_hour"
-    }
 }
 
 /// Whether an order can have so many GPUs of a group. One on demand can have those of spot machines too.
@@ -79,15 +66,19 @@ impl Catalogue {
 
     /// Price of so many GPUs of these groups in USD per hour: that of the dearest, since an order cannot choose one.
     fn dearest(&self, groups: &[&Value], count: u32, market: Market) -> Option<Usd> {
-        let each = groups.iter().filter_map(|group| price(&group[told(market)]));
+        let field = match market {
+            Market::OnDemand => "price_per_hour",
+            Market::Spot => "spot_price",
+        };
+        let each = groups.iter().filter_map(|group| price(&group[field]));
         let whole = Amount(each.max()?.0.checked_mul(count.into())?);
         let in_dollars = Some(whole.usd()).filter(|_| !self.in_rupees);
         in_dollars.or_else(|| self.rate.as_ref()?.in_usd(whole))
     }
 
-    /// Price of a machine of this type.
-    pub fn price(&self, kind: &str, region: &Region, market: Market, template: &str) -> Option<Usd> {
-        let (count, gpu) = gpus(kind)?;
+    /// Price of a machine with so many of these GPUs in a region.
+    pub fn price(&self, of: ((u32, &str), &Region), market: Market, template: &str) -> Option<Usd> {
+        let ((count, gpu), region) = of;
         self.dearest(self.groups(template).get(&(gpu, region.id))?, count, market)
     }
 }
@@ -100,11 +91,9 @@ pub fn offers(catalogue: &Catalogue, settings: &Settings) -> Vec<Offer> {
     for ((gpu, id), groups) in catalogue.groups(settings.template()) {
         let is_it = |region: &&Region| region.id == id && only.is_none_or(|only| only == region.code);
         for region in REGIONS.iter().filter(is_it) {
-            let most = match region.code {
-                EU1 => u32::from(IN_EU1.contains(&gpu)),
-                _ => MOST,
-            };
-            let of = |count| offer(catalogue, (count, gpu, region), &groups, is_vm);
+            let in_europe = u32::from(IN_EU1.contains(&gpu));
+            let most = if region.code == EU1 { in_europe } else { MOST };
+            let of = |count| offer(catalogue, ((count, gpu), region), &groups, is_vm);
             offers.extend((1..=most).filter_map(of));
         }
     }
@@ -112,8 +101,8 @@ pub fn offers(catalogue: &Catalogue, settings: &Settings) -> Vec<Offer> {
 }
 
 /// The offer of so many GPUs of these groups. One GPU is offered also while none is free.
-fn offer(catalogue: &Catalogue, of: (u32, &str, &Region), groups: &[&Value], is_vm: bool) -> Option<Offer> {
-    let (count, gpu, region) = of;
+fn offer(catalogue: &Catalogue, of: ((u32, &str), &Region), groups: &[&Value], is_vm: bool) -> Option<Offer> {
+    let ((count, gpu), region) = of;
     let is_free = |market| groups.iter().any(|group| has(group, market, count));
     let is_available = is_free(Market::OnDemand) || is_free(Market::Spot);
     let price = |market| {

@@ -62,6 +62,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     markets: &[Market::OnDemand, Market::Spot],
     // Novita gives its machines no key of the account.
     mark_writers: MarkWriters::Account,
+    // Longer than a list may lack a machine.
+    settle_time: Duration::from_secs(90),
     // A container whose first process ends is halted.
     self_stop: SelfStop::Partial,
     stop_command: Some("kill -TERM 1"),

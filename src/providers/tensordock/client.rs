@@ -4,10 +4,7 @@ use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
 use skyward_provider_kit::http::{Call, Rate, Rest, Rule};
 
-use super::{
-    errors,
-    wire::{self, Location, Machine},
-};
+use super::wire::{self, Location, Machine};
 
 /// Name of the address, and the cloud's own.
 pub const ENDPOINT: (&str, &str) = ("tensordock", "https://dashboard.tensordock.com");
@@ -26,17 +23,11 @@ pub const LIMITS: &[Rule] = &[Rule::account(Rate::per_minute(48))];
 /// The endpoints.
 #[derive(Clone, Debug)]
 pub struct Client {
-    rest: Rest,
+    /// The API.
+    pub rest: Rest,
 }
 
 impl Client {
-    /// A client of this API.
-    pub fn new(rest: Rest) -> Self {
-        Self {
-            rest: rest.refused_when(errors::is_refused),
-        }
-    }
-
     /// Every machine of the organization, some perhaps by id, name and status alone. There are no pages.
     pub async fn machines(&self) -> Result<Vec<Machine>, ProviderError> {
         let body = self.rest.read(Call::get(LIST, INSTANCES)).await?;

@@ -1,7 +1,7 @@
 //! Settings of a TensorDock account and what its Secret holds.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use skyward_api::shared::{Disk, Size, whole_gb};
 use skyward_core::CredentialKey;
 
@@ -21,32 +21,26 @@ const SYSTEM: &str = "ubuntu2404_ml_everything";
 const STORAGE_GB: u32 = 100;
 
 /// Machines of TensorDock: virtual machines with NVIDIA GPUs on hosts of independent owners, on demand.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
     /// Country of the hosts by its whole name, such as `Germany`, or the beginning of a region of Offers, such as
     /// `united-states-dallas`; `us` is understood. Default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub location: Option<String>,
     /// Tier of the hosts, from 0 (homes) to 4 (data centers). Default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 4))]
     pub tier: Option<u32>,
     /// Size of the disk of machines whose Pool names none, at least `100G`, in steps of 50 GB; part of the price.
     /// Default `100G`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Disk>,
     /// Image, by its id at TensorDock, such as `ubuntu2204`. Default `ubuntu2404_ml_everything`: Ubuntu with the
     /// driver and CUDA.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Za-z0-9._-]+$"))]
     pub operating_system: Option<String>,
     /// Memory of each machine, such as `64G`, in steps of 16 GB. Default: 16 GB for each GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ram: Option<Size>,
     /// vCPUs of each machine, in steps of 2. Default: 4 for each GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 512))]
     pub min_vcpus: Option<u32>,
 }

@@ -18,6 +18,8 @@ const NAME: Name = Name::new(PREFIX, '-', 128);
 const SSH: u64 = 22;
 /// The script of the first boot: in memory, and removed by itself.
 const BOOT: &str = "/run/skyward-boot";
+const STOPPED: &str =
+    "it was stopped; until it is deleted TensorDock bills its disk, and its GPUs while it keeps them";
 
 impl Listed for Machine {
     fn id(&self) -> String {
@@ -125,10 +127,7 @@ fn phase(machine: &Machine, reachable: bool) -> ProviderPhase {
         "running" => ProviderPhase::starting("waits for its address and the port that leads to it"),
         "" | "starting" | "creating" => ProviderPhase::starting("TensorDock makes it"),
         // The last one has lost its GPUs.
-        "stopping" | "stopped" | "stoppeddisassociated" => ProviderPhase::Stopped(
-            "it was stopped; until it is deleted TensorDock bills its disk, and its GPUs while it keeps them"
-                .into(),
-        ),
+        "stopping" | "stopped" | "stoppeddisassociated" => ProviderPhase::Stopped(STOPPED.into()),
         "error" if !reachable => failed(FailureKind::NoCapacity, "TensorDock could not make the machine"),
         "error" => failed(FailureKind::Lost, "TensorDock reports an error of the machine"),
         "deleting" | "deleted" | "terminated" => ProviderPhase::Stopping,

@@ -44,8 +44,9 @@ impl Kind for TensorDock {
     const ERROR: fn(&Answer) -> ProviderError = errors::provider_error;
 
     fn new(rest: Rest, settings: Settings) -> Self {
+        let rest = rest.refused_when(errors::is_refused);
         Self {
-            client: Client::new(rest),
+            client: Client { rest },
             settings,
             locations: Batched::default(),
         }
@@ -117,10 +118,8 @@ impl Service for TensorDock {
 
     async fn order(&self, order: &Order, settings: &Settings) -> Result<String, ProviderError> {
         let locations = || self.client.locations();
-        let locations = self
-            .locations
-            .recent(PRICE_AGE, Self::OPERATION, locations)
-            .await?;
+        let recent = self.locations.recent(PRICE_AGE, Self::OPERATION, locations);
+        let locations = recent.await?;
         let sold = offers::sold(&locations, order, settings).map(|shape| (shape.clone(), shape.price));
         let shape = lookup::affordable(Self::CLOUD, sold, order)?;
         let made = match self.client.create(map::body(order, settings, &shape)?).await {

@@ -2,10 +2,7 @@
 //! the disk around it, which TensorDock sells freely. Pure.
 
 use skyward_api::shared::whole_gb;
-use skyward_core::{
-    Order, Usd,
-    offer::{Availability, Offer},
-};
+use skyward_core::{Offer, Order, Usd, offer::Availability};
 use skyward_provider_kit::{digest, dns_label, hardware};
 
 use super::{

@@ -37,7 +37,7 @@ fn an_order_has_every_field_that_the_python_client_sends() {
         script_id: Some("7".into()),
         ..Settings::default()
     };
-    let body = body(&order(), (2, "L4"), &REGIONS[0], &settings).unwrap();
+    let body = body(&order(), ((2, "L4"), &REGIONS[0]), &settings).unwrap();
     let name = body["name"].as_str().unwrap();
     assert!(name.starts_with("sky-") && name.len() <= 40, "{name}");
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_disk_has_the_size_that_is_asked_for_and_at_least_the_least(
         disk_bytes,
         ..order()
     };
-    let body = body(&order, (1, "H100"), region, &settings).unwrap();
+    let body = body(&order, ((1, "H100"), region), &settings).unwrap();
     assert_eq!(body["hdd"], expected);
 }
 
@@ -81,7 +81,7 @@ fn a_spot_order_says_so() {
         market: Market::Spot,
         ..order()
     };
-    let body = body(&order, (1, "L4"), &REGIONS[0], &Settings::default()).unwrap();
+    let body = body(&order, ((1, "L4"), &REGIONS[0]), &Settings::default()).unwrap();
     assert_eq!(body["is_spot"], true);
 }
 
