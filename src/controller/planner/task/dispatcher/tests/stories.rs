@@ -612,11 +612,13 @@ fn a_reason_that_changes_is_told_again() {
     world.machines.clear();
     world.show_views();
     world.quiet();
-    world.missing_references = true;
     let spec = json!({ "pool": "p", "command": ["true"], "envFrom": [{ "secretRef": { "name": "s" } }] });
     let uid = world.create_with("t", spec);
     world.pass(8);
     assert_eq!(world.status(&uid).reason, "WaitingForMachine");
+    // Meanwhile the Secret is deleted.
+    world.pass(120);
+    world.missing_references = true;
     world.add_machine(0);
     world.show_views();
     world.pass(8);
