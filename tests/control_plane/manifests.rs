@@ -82,6 +82,36 @@ const POOLS_AND_RECORDS: &[(&str, &str, &str)] = &[
     ("Pool", "{provider: x, nodes: {max: 501}}", "spec.nodes.max"),
     (
         "Pool",
+        "{provider: x, nodes: {desired: 1, max: 2}, autoscale: {scaleDownAfter: 25h}}",
+        "autoscale.scaleDownAfter must be at most 24h",
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {rules: [{action: Fail}]}}",
+        "a rule of retries needs exactly one of exitCodes, reasons and exceptions",
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {rules: [{exceptions: [builtins.ValueError], action: Retry}]}}",
+        "exceptions are named with their module",
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {backoff: {initial: 0s}}}",
+        "retries.backoff.initial must be from 1s to 24h",
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {backoff: {max: 25h}}}",
+        "retries.backoff.max must be from 1s to 24h",
+    ),
+    (
+        "Pool",
+        "{provider: x, retries: {backoff: {initial: 2m, max: 1m}}}",
+        "retries.backoff.initial must not be longer than retries.backoff.max",
+    ),
+    (
+        "Pool",
         "{provider: x, autoscale: {scaleDownAfter: 1m}}",
         "autoscale needs nodes.max",
     ),
