@@ -2,6 +2,7 @@
 //! says. Each has a namespace of its own and waits for conditions.
 //!
 //! - [`samples`]: every file of `config/samples/` does what its comment says.
+//! - [`cron`]: Tasks that are made by the clock.
 //! - [`tasks`]: commands, scripts, functions, placement, queue, cancel, suspend.
 //! - [`maps`]: Tasks with `forEach`, and what kills leave of them.
 //! - [`nasty`]: Tasks that misbehave on purpose.
@@ -26,6 +27,7 @@
 
 mod canary;
 mod crash;
+mod cron;
 mod elastic;
 mod environments;
 mod git;

@@ -6,8 +6,7 @@
 //! - [`host_keys`]: proved by machines, and refused where an attacker answers for a machine.
 //! - [`alone::kills`]: the controller is killed between each kind of effect and its record.
 //! - [`alone::restored`]: a cluster that remembers less than its machines.
-//! - [`beside::cron`]: Tasks that are made by the clock; [`beside::training`]: trainings that lose a machine. They ask no
-//!   cloud, and are here because they mostly wait.
+//! - [`beside::training`]: trainings that lose a machine. They ask no cloud, and are here because they mostly wait.
 //! - [`money`]: budgets, limits of a month, settings that may be overridden.
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
@@ -21,7 +20,6 @@ mod alone {
 }
 /// Stories that ask no cloud. They take longest, and begin right after those of [`alone`], by their name.
 mod beside {
-    mod cron;
     mod training;
 }
 mod devices;

@@ -1,14 +1,15 @@
-//! Tasks that a CronTask makes by the clock. Their times outlive a controller that is killed, so this story runs beside those
-//! of [`crate::alone`].
+//! Tasks that a CronTask makes by the clock. Not in the program of the clouds, where a cluster is restored from a backup:
+//! meanwhile no CronTask makes any.
 
 use std::fs;
 
+use anyhow::Context as _;
 use kube::api::ListParams;
 use serde_json::json;
 use skyward_api::{CronTask, CronTaskStatus, Task, labels};
 use skyward_testkit::{PATIENCE, Result, Space};
 
-use crate::story_without_cloud;
+use crate::story;
 
 const SAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -48,7 +49,7 @@ async fn next(space: &Space, after: Option<jiff::Timestamp>) -> Result<(jiff::Ti
 #[tokio::test]
 async fn a_cron_task_makes_a_task_each_minute_keeps_its_newest_ones_and_takes_them_away_with_itself() -> Result
 {
-    let space = story_without_cloud("cron").await?;
+    let space = story("cron").await?;
     space.pool("p", 1, json!({})).await?;
     space.pool_ready("p").await?;
     space
@@ -68,17 +69,6 @@ async fn a_cron_task_makes_a_task_each_minute_keeps_its_newest_ones_and_takes_th
     space.task_ended(&later).await?;
     space.wait_gone::<Task>(&name, PATIENCE).await?;
 
-    // A Task of that name is made once, however many processes try.
-    let mine = json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": {"name": later},
-                      "spec": {"pool": "p", "command": ["true"]}});
-    assert!(made(&space, &uid).await?.contains(&later));
-    let text = serde_json::to_string(&mine)?;
-    let file = tempfile::NamedTempFile::new()?;
-    fs::write(file.path(), text)?;
-    let path = file.path().to_string_lossy();
-    let refused = space.kubectl(&["create", "-f", path.as_ref()]).await?.refused()?;
-    assert!(refused.contains("already exists"), "{refused}");
-
     let suspend = r#"{"spec":{"suspend":true}}"#;
     let patch = [
         "patch",
@@ -93,12 +83,23 @@ async fn a_cron_task_makes_a_task_each_minute_keeps_its_newest_ones_and_takes_th
         .condition::<CronTask>("minutely", "Ready", "Suspended")
         .await?;
     let left = made(&space, &uid).await?;
+    let newest = left.iter().max().context("its newest Task is gone")?;
+    // A Task of that name is made once, however many processes try.
+    let mine = json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": {"name": newest},
+                      "spec": {"pool": "p", "command": ["true"]}});
+    let text = serde_json::to_string(&mine)?;
+    let file = tempfile::NamedTempFile::new()?;
+    fs::write(file.path(), text)?;
+    let path = file.path().to_string_lossy();
+    let refused = space.kubectl(&["create", "-f", path.as_ref()]).await?.refused()?;
+    assert!(refused.contains("already exists"), "{refused}");
+
     space
         .kubectl(&["delete", "crontasks.skyward.dev", "minutely"])
         .await?
         .ok()?;
-    for name in left {
-        space.wait_gone::<Task>(&name, PATIENCE).await?;
+    for name in &left {
+        space.wait_gone::<Task>(name, PATIENCE).await?;
     }
 
     let wrong = json!({"apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask", "metadata": {"name": "wrong"},
