@@ -99,6 +99,8 @@ pub struct Context {
     pub offers: Arc<Offers>,
     /// Reads Secrets and ConfigMaps that Tasks and Pools name.
     pub references: Arc<References>,
+    /// Makes room in the result store.
+    pub(crate) reclaim: Arc<crate::task::Reclaim>,
     /// Takes bundles into the result store.
     pub(crate) uploads: Arc<Uploads>,
     /// Offers that were refused lately.

@@ -51,8 +51,7 @@ use crate::{
         environment,
         git::{self, Fetcher},
         housekeeping::Expiry,
-        map, own_pool, progress,
-        reclaim::Reclaim,
+        map, own_pool, progress, reclaim,
         told::{self, answered, weighed},
         writes::{Writes, Written},
     },
@@ -78,7 +77,6 @@ const WAITING: &str = "the Task";
 pub(crate) struct EffectRunner {
     pub(crate) context: Context,
     expiry: Expiry,
-    reclaim: Reclaim,
     writes: Writes,
     collects: Arc<Turns>,
     copies: Arc<Turns>,
@@ -94,7 +92,6 @@ impl EffectRunner {
         Arc::new(Self {
             context,
             expiry,
-            reclaim: Reclaim::default(),
             writes: Writes::default(),
             collects: Turns::new(COLLECTS, EACH),
             copies: Turns::new(COPIES, EACH),
@@ -267,12 +264,9 @@ impl EffectRunner {
                 order.give_up &= !self.context.holds.any();
                 let mut result = self.collect(&pool, &order).await;
                 if let Err(CollectError::Full(_) | CollectError::Quota(_)) = &result
-                    && !self.context.holds.any()
+                    && reclaim::make_room(&self.context, &pool.namespace).await
                 {
-                    let Context { client, store, .. } = &self.context;
-                    if self.reclaim.of(client, store, &pool.namespace).await {
-                        result = self.collect(&pool, &order).await;
-                    }
+                    result = self.collect(&pool, &order).await;
                 }
                 if let Err(CollectError::Full(_) | CollectError::Quota(_)) = &result {
                     let since = self.waits_since(&order.run).await;

@@ -32,6 +32,7 @@ mod tail;
 mod told;
 mod writes;
 
+pub(crate) use self::reclaim::Reclaim;
 use crate::context::Context;
 
 /// Runs until shutdown.

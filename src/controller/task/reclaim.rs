@@ -1,8 +1,8 @@
 //! Frees the room of deleted Tasks in the result store, for a namespace whose runs wait for room.
 //!
 //! Ended Tasks are not watched, so logs and results of a deleted Task stay until the hourly sweep.
-//! A run that waits for room tells its users to delete Tasks: the room must then be free at its
-//! next try.
+//! A run that waits for room, and a map whose log does, tell their users to delete Tasks: the room must
+//! then be free at their next try.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,7 +12,7 @@ use skyward_api::Task;
 use skyward_store::Store;
 use tokio::time::Instant;
 
-use crate::deadline::words;
+use crate::{context::Context, deadline::words};
 
 /// Tasks of one page of a list that has only their metadata. Annotations may have 256 KiB.
 const PAGE: u32 = 100;
@@ -57,6 +57,18 @@ impl Reclaim {
             }
         }
     }
+}
+
+/// Makes room for a namespace; returns whether there is more now. While any Provider is held nothing is deleted: Tasks that
+/// this cluster has forgotten may come back.
+pub(crate) async fn make_room(context: &Context, namespace: &str) -> bool {
+    let Context {
+        client,
+        store,
+        reclaim,
+        ..
+    } = context;
+    !context.holds.any() && reclaim.of(client, store, namespace).await
 }
 
 async fn reclaim(client: &Client, store: &Store, namespace: &str) -> Result<usize, String> {

@@ -22,8 +22,10 @@ use tokio::time::sleep;
 use crate::{
     context::Context,
     maps::{replay, to_stored},
-    metrics::Metrics,
-    task::collect::of_store,
+    task::{
+        collect::{CollectError, of_store},
+        reclaim,
+    },
 };
 
 /// Pause before a write is made again, and the longest one.
@@ -92,7 +94,8 @@ impl Log {
     }
 
     /// Writes these entries. When this returns, they are in the log, or the log is another leader's.
-    pub(super) async fn write(&mut self, entries: Vec<Entry<Bytes>>, metrics: &Arc<Metrics>) {
+    pub(super) async fn write(&mut self, entries: Vec<Entry<Bytes>>, context: &Context, namespace: &str) {
+        let metrics = &context.metrics;
         let outcomes: Vec<&'static str> = entries
             .iter()
             .filter_map(|entry| outcome(&entry.record))
@@ -106,9 +109,12 @@ impl Log {
                 Ok(()) => break,
                 Err(error) => error,
             };
+            let lacks_room;
             match &error {
                 MapError::Store(error) => {
-                    let why = of_store(error, metrics).why();
+                    let failure = of_store(error, metrics);
+                    lacks_room = matches!(failure, CollectError::Full(_) | CollectError::Quota(_));
+                    let why = failure.why();
                     let message = format!(
                         "how items ended cannot be stored yet: {error}. Nothing is lost, and it is tried again by itself"
                     );
@@ -122,8 +128,10 @@ impl Log {
                 }
             }
             tracing::warn!(%error, "the log of a map cannot be written; it is tried again");
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
+            if !lacks_room || !reclaim::make_room(context, namespace).await {
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST);
+            }
             written = self.objects.settle().await;
         }
         *self.trouble.lock() = None;

@@ -569,9 +569,9 @@ impl Process<'_> {
         }
         let entries = write?;
         let mut log = self.log.take()?;
-        let metrics = self.context.metrics.clone();
+        let (context, namespace) = (self.context.clone(), self.pool.namespace.clone());
         let write = async move {
-            log.write(entries, &metrics).await;
+            log.write(entries, &context, &namespace).await;
             log
         };
         Some(write.boxed())
