@@ -14,7 +14,7 @@ use skyward_planner::{
         outcome::{Outcome, body},
         record::{self, Cause},
     },
-    task::status::Why,
+    task::{message::CollectError, status::Why},
 };
 use skyward_store::maps::{MapError, MapLog, Record, Writer};
 use tokio::time::sleep;
@@ -22,10 +22,7 @@ use tokio::time::sleep;
 use crate::{
     context::Context,
     maps::{replay, to_stored},
-    task::{
-        collect::{CollectError, of_store},
-        reclaim,
-    },
+    task::{collect::of_store, reclaim},
 };
 
 /// Pause before a write is made again, and the longest one.
