@@ -626,7 +626,8 @@ async fn items_do_not_run_again_while_the_pool_of_their_task_is_being_returned()
         };
         let deleted = of_pool.then_some("2026-01-01T00:00:00Z");
         let object = json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": kind, "spec": spec, "status": {"phase": "Failed"},
+            "apiVersion": "skyward.dev/v1alpha1", "kind": kind, "spec": spec,
+            "status": if of_pool { json!(null) } else { json!({"phase": "Failed"}) },
             "metadata": {"name": "t", "namespace": "n", "uid": UID, "deletionTimestamp": deleted},
         });
         let answer = axum::http::Response::new(kube::client::Body::from(object.to_string().into_bytes()));
@@ -648,7 +649,7 @@ async fn items_do_not_run_again_while_the_pool_of_their_task_is_being_returned()
     let task = Path(("n".to_owned(), UID.to_owned()));
     let refused = items::retry(State(shared), task, Query(query.into())).await;
     let (status, why) = refused.unwrap_err();
-    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(status, StatusCode::CONFLICT, "{why}");
     assert!(
         why.contains("is being returned; try again when Pool \"t\" is gone"),
         "{why}"
