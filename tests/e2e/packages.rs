@@ -6,7 +6,7 @@ use skyward_api::{Pool, TaskPhase};
 use skyward_testkit::{Result, package_index};
 pub(crate) use skyward_testkit::{certificates, image_with};
 
-use crate::story;
+use crate::{crash::KILLING, story};
 
 #[tokio::test]
 async fn packages_variables_and_certificates_of_the_image_are_on_the_machine() -> Result {
@@ -160,9 +160,12 @@ async fn images_that_cannot_be_prepared_say_which_step_and_why() -> Result {
 #[tokio::test]
 async fn a_package_that_does_not_exist_costs_two_machines_and_its_log_says_why() -> Result {
     let space = story("typo").await?;
+    // Each controller that is killed begins the preparation anew.
+    let turn = KILLING.read().await;
     let typo = json!({"image": {"pip": ["no-such-package-xyz"]}, "provisionRetryDelay": "1s"});
     space.pool("p", 1, typo).await?;
     let message = space.condition::<Pool>("p", "Stalled", "BootstrapFailed").await?;
+    drop(turn);
     assert!(
         message.contains("packages") && message.contains("failed in the same way"),
         "{message}"
