@@ -63,13 +63,12 @@ impl Client {
     pub async fn catalogue(&self, settings: &Settings) -> Result<Catalogue, ProviderError> {
         let call = Call::get("list the servers", "/misc/server_meta");
         let servers: Vec<Group> = self.rest.list(call, List::one("/server_meta")).await?;
-        let in_rupees = match settings.currency {
-            Some(currency) => currency == Currency::Inr,
+        let in_rupees = if let Some(currency) = settings.currency {
+            currency == Currency::Inr
+        } else {
             // The flag of success tells whether the account is billed in rupees, and no failure.
-            None => {
-                let call = Call::get("read the currency", "/misc/");
-                wire::success(&self.rest.flagged::<Value>(call).await?) == Some(true)
-            }
+            let call = Call::get("read the currency", "/misc/");
+            wire::success(&self.rest.flagged::<Value>(call).await?) == Some(true)
         };
         Ok(Catalogue {
             servers: servers.into_iter().map(|group| group.0).collect(),
