@@ -99,8 +99,8 @@ pub struct Context {
     pub offers: Arc<Offers>,
     /// Reads Secrets and ConfigMaps that Tasks and Pools name.
     pub references: Arc<References>,
-    /// Makes room in the result store.
-    pub(crate) reclaim: Arc<crate::task::Reclaim>,
+    /// When namespaces without room in the result store were last looked at.
+    pub(crate) looked: Arc<crate::hints::looked::Looked>,
     /// Takes bundles into the result store.
     pub(crate) uploads: Arc<Uploads>,
     /// Offers that were refused lately.

@@ -255,7 +255,7 @@ async fn control(parts: Parts, health: Arc<Health>, epoch: u64, serves_logs: boo
         offers,
         references,
         uploads,
-        reclaim: Arc::default(),
+        looked: Arc::default(),
         unavailable: Arc::default(),
         architectures,
         health: health.clone(),

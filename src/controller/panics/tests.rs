@@ -372,7 +372,7 @@ impl Installation {
             step_down: StepDown::default(),
             references,
             uploads,
-            reclaim: Arc::default(),
+            looked: Arc::default(),
             resolved: Arc::default(),
             offers: Arc::default(),
             unavailable: Arc::default(),

@@ -32,7 +32,6 @@ mod tail;
 mod told;
 mod writes;
 
-pub(crate) use self::reclaim::Reclaim;
 use crate::context::Context;
 
 /// Runs until shutdown.

@@ -4,57 +4,38 @@
 //! A run that waits for room, and a map whose log does, tell their users to delete Tasks: the room must
 //! then be free at their next try.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use kube::{Api, Client, api::ListParams};
-use parking_lot::Mutex;
 use skyward_api::Task;
 use skyward_store::Store;
 use tokio::time::Instant;
 
-use crate::{context::Context, deadline::words};
+use crate::{context::Context, deadline::words, hints::looked::Looked};
 
 /// Tasks of one page of a list that has only their metadata. Annotations may have 256 KiB.
 const PAGE: u32 = 100;
-/// How often a namespace is looked at, however many of its runs wait.
-const INTERVAL: Duration = Duration::from_secs(10);
 
-/// When each waiting namespace was last looked at.
-#[derive(Debug, Default)]
-pub(crate) struct Reclaim(Mutex<HashMap<String, Instant>>);
-
-impl Reclaim {
-    fn is_due(&self, namespace: &str, now: Instant) -> bool {
-        let mut looked = self.0.lock();
-        looked.retain(|_, at| now.duration_since(*at) < INTERVAL);
-        if looked.contains_key(namespace) {
-            return false;
-        }
-        looked.insert(namespace.to_owned(), now);
-        true
+/// Deletes the logs and results of this namespace's Tasks that are gone; returns whether there
+/// were any.
+async fn of(looked: &Looked, client: &Client, store: &Store, namespace: &str) -> bool {
+    if !looked.is_due(namespace, Instant::now()) {
+        return false;
     }
-
-    /// Deletes the logs and results of this namespace's Tasks that are gone; returns whether there
-    /// were any.
-    pub(crate) async fn of(&self, client: &Client, store: &Store, namespace: &str) -> bool {
-        if !self.is_due(namespace, Instant::now()) {
-            return false;
+    match reclaim(client, store, namespace).await {
+        Ok(deleted) => {
+            if deleted > 0 {
+                tracing::info!(namespace, deleted, "logs and results of deleted Tasks made room");
+            }
+            deleted > 0
         }
-        match reclaim(client, store, namespace).await {
-            Ok(deleted) => {
-                if deleted > 0 {
-                    tracing::info!(namespace, deleted, "logs and results of deleted Tasks made room");
-                }
-                deleted > 0
-            }
-            Err(error) => {
-                tracing::warn!(
-                    namespace,
-                    error,
-                    "logs and results of deleted Tasks stay in the store for now"
-                );
-                false
-            }
+        Err(error) => {
+            tracing::warn!(
+                namespace,
+                error,
+                "logs and results of deleted Tasks stay in the store for now"
+            );
+            false
         }
     }
 }
@@ -65,10 +46,10 @@ pub(crate) async fn make_room(context: &Context, namespace: &str) -> bool {
     let Context {
         client,
         store,
-        reclaim,
+        looked,
         ..
     } = context;
-    !context.holds.any() && reclaim.of(client, store, namespace).await
+    !context.holds.any() && of(looked, client, store, namespace).await
 }
 
 async fn reclaim(client: &Client, store: &Store, namespace: &str) -> Result<usize, String> {
@@ -137,21 +118,12 @@ mod tests {
                 .await
                 .unwrap();
         }
-        let (client, reclaim) = (server(), Reclaim::default());
-        assert!(reclaim.of(&client, &store, "team").await);
+        let (client, looked) = (server(), Looked::default());
+        assert!(of(&looked, &client, &store, "team").await);
         assert_eq!(store.task_uids().await.unwrap(), ["theirs", "there"]);
         assert!(
-            !reclaim.of(&client, &store, "team").await,
+            !of(&looked, &client, &store, "team").await,
             "another run that waits asks again at once, and is not served"
         );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_namespace_is_looked_at_again_after_a_while() {
-        let reclaim = Reclaim::default();
-        let now = Instant::now();
-        assert!(reclaim.is_due("a", now) && reclaim.is_due("b", now));
-        assert!(!reclaim.is_due("a", now + Duration::from_secs(9)));
-        assert!(reclaim.is_due("a", now + INTERVAL));
     }
 }
