@@ -11,17 +11,14 @@ use skyward_api::Task;
 use skyward_store::Store;
 use tokio::time::Instant;
 
-use crate::{context::Context, deadline::words, hints::looked::Looked};
+use crate::{context::Context, deadline::words};
 
 /// Tasks of one page of a list that has only their metadata. Annotations may have 256 KiB.
 const PAGE: u32 = 100;
 
 /// Deletes the logs and results of this namespace's Tasks that are gone; returns whether there
 /// were any.
-async fn of(looked: &Looked, client: &Client, store: &Store, namespace: &str) -> bool {
-    if !looked.is_due(namespace, Instant::now()) {
-        return false;
-    }
+async fn of(client: &Client, store: &Store, namespace: &str) -> bool {
     match reclaim(client, store, namespace).await {
         Ok(deleted) => {
             if deleted > 0 {
@@ -43,13 +40,10 @@ async fn of(looked: &Looked, client: &Client, store: &Store, namespace: &str) ->
 /// Makes room for a namespace; returns whether there is more now. While any Provider is held nothing is deleted: Tasks that
 /// this cluster has forgotten may come back.
 pub(crate) async fn make_room(context: &Context, namespace: &str) -> bool {
-    let Context {
-        client,
-        store,
-        looked,
-        ..
-    } = context;
-    !context.holds.any() && of(looked, client, store, namespace).await
+    let Context { client, store, .. } = context;
+    !context.holds.any()
+        && context.looked.is_due(namespace, Instant::now())
+        && of(client, store, namespace).await
 }
 
 async fn reclaim(client: &Client, store: &Store, namespace: &str) -> Result<usize, String> {
@@ -118,12 +112,8 @@ mod tests {
                 .await
                 .unwrap();
         }
-        let (client, looked) = (server(), Looked::default());
-        assert!(of(&looked, &client, &store, "team").await);
+        assert!(of(&server(), &store, "team").await);
         assert_eq!(store.task_uids().await.unwrap(), ["theirs", "there"]);
-        assert!(
-            !of(&looked, &client, &store, "team").await,
-            "another run that waits asks again at once, and is not served"
-        );
+        assert!(!of(&server(), &store, "team").await, "nothing is left to delete");
     }
 }
