@@ -177,6 +177,12 @@ impl References {
         Ok(texts.and_then(|texts| texts.get(key).cloned()))
     }
 
+    /// The Secrets and ConfigMaps of a namespace are read anew: its user has asked for a retry, perhaps because one of them
+    /// was just changed.
+    pub(crate) fn forget(&self, namespace: &str) {
+        self.recent.lock().retain(|(of, ..), _| of != namespace);
+    }
+
     /// The texts of an object, perhaps from the cache; the error is for the user.
     async fn read(&self, namespace: &str, kind: Kind, name: &str) -> Result<Found, String> {
         let key = (namespace.to_owned(), kind, name.to_owned());
@@ -282,7 +288,37 @@ pub(crate) fn bounded(bytes: usize, lines: usize, waiting: &str) -> Result<(), U
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use kube::client::Body;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_is_used_for_some_seconds_and_read_anew_once_its_namespace_is_forgotten() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let server = tower::service_fn(move |_: axum::http::Request<Body>| {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            let object = serde_json::json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"n": number.to_string()},
+            });
+            let answer = axum::http::Response::new(Body::from(object.to_string().into_bytes()));
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::local(folder.path()).unwrap());
+        let references = References::new(Client::new(server, "n"), store);
+        let read = async || references.config_map_key("n", "c", "n").await.unwrap().unwrap();
+        assert_eq!((read().await.as_str(), read().await.as_str()), ("0", "0"));
+        references.forget("other");
+        assert_eq!(read().await, "0");
+        references.forget("n");
+        assert_eq!(read().await, "1");
+    }
 
     #[test]
     fn values_of_secrets_are_known_as_such_and_later_ones_win() {

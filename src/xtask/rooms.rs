@@ -24,9 +24,8 @@ const CRATES: &[(&str, Rooms)] = &[
     ("src/controller", CONTROLLER),
     ("src/controller/planner", PLANNER),
 ];
-/// Most files that may import each other in a circle: as many as the dispatcher of a Pool has, whose parts keep their state
-/// beside what they do, and which holds all of them.
-const MAX_CIRCLE: usize = 12;
+/// Most files that may import each other in a circle.
+const MAX_CIRCLE: usize = 8;
 
 /// Rooms from the ground up: a folder or a file, and the rooms that it may use. A file belongs to the
 /// longest name that it begins with.

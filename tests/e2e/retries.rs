@@ -1,11 +1,10 @@
 //! Runs that fail and start again by their cause, and Tasks that run or wait too long.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
 use skyward_testkit::{Result, Space};
-use tokio::time::sleep;
 
 use crate::{crash::KILLING, story};
 
@@ -151,8 +150,6 @@ async fn the_sample_of_items_that_fail_names_them_and_succeeds_once_only_these_h
     let turned = sample.replace(r#"BROKEN: "yes""#, r#"BROKEN: "no""#);
     assert_ne!(turned, sample);
     space.apply(&turned).await?.ok()?;
-    // What was read of a ConfigMap is used for five seconds.
-    sleep(Duration::from_secs(6)).await;
     // It is asked for once, and the leader must be there to answer.
     let turn = KILLING.read().await;
     let said = space.plugin(&["retry", "flaky"]).await?;

@@ -334,6 +334,8 @@ pub(super) async fn retry(
         return Ok(format!("Task {name:?} has no item to retry\n"));
     }
     let now = clock::now();
+    // Before the status, by which the Task begins again.
+    (shared.forget)(&namespace);
     let version = task.metadata.resource_version.as_deref().unwrap_or_default();
     let next = begun_anew(status, &items, task.metadata.generation, now);
     let change = patch(&uid, version, &next);

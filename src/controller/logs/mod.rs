@@ -140,6 +140,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         }
     };
     tracing::info!(%address, "logs and results are served to the aggregated API");
+    let references = context.references.clone();
     let shared = Shared {
         uploads: context.uploads.clone(),
         machines: Arc::new(LiveMachines {
@@ -156,6 +157,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         maps: Arc::new(Semaphore::new(MAPS)),
         last_read: Arc::default(),
         client: Some(context.client.clone()),
+        forget: Arc::new(move |namespace| references.forget(namespace)),
         epoch: context.epoch,
     };
     let pass_on = async {
@@ -190,6 +192,8 @@ struct Shared {
     last_read: Arc<items::LastRead>,
     /// `None` in tests, which retry nothing.
     client: Option<kube::Client>,
+    /// What was read of Secrets and ConfigMaps of a namespace is read anew.
+    forget: Arc<dyn Fn(&str) + Send + Sync>,
     epoch: u64,
 }
 

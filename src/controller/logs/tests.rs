@@ -378,6 +378,7 @@ async fn a_leader_that_does_not_know_yet_what_runs_calls_no_log_complete() {
         maps: Arc::new(Semaphore::new(1)),
         last_read: Arc::default(),
         client: None,
+        forget: Arc::new(|_| {}),
         epoch: 1,
     };
     let run = world.machine.run.clone();
@@ -484,6 +485,7 @@ async fn the_endpoint_serves_who_has_our_certificate_and_nobody_else() {
         maps: Arc::new(Semaphore::new(1)),
         last_read: Arc::default(),
         client: None,
+        forget: Arc::new(|_| {}),
         epoch: 1,
     };
     let shutdown = CancellationToken::new();
@@ -643,6 +645,7 @@ async fn items_do_not_run_again_while_the_pool_of_their_task_is_being_returned()
         maps: Arc::new(Semaphore::new(1)),
         last_read: Arc::default(),
         client: Some(kube::Client::new(service, "n")),
+        forget: Arc::new(|_| {}),
         epoch: 1,
     };
     let query = [("name", "t"), ("failed", "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -9,7 +9,7 @@
 //! nothing is known of what its Tasks name: a Task whose Secret is missing must wake no Pool, neither when the Task
 //! comes nor when another controller begins to lead.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use skyward_api::{
@@ -19,6 +19,7 @@ use skyward_api::{
 
 use super::{
     Dispatcher,
+    durations::Counted,
     queue::{names_references, read_references},
     state::{References, Stage, TaskState},
 };
@@ -41,49 +42,6 @@ const STUCK: [&str; 6] = [
     reason::SOURCE_CHANGED,
     reason::SOURCE_INVALID,
 ];
-
-/// What is remembered for the demand.
-#[derive(Debug, Default)]
-pub(super) struct Durations {
-    /// How long the last runs lasted that took one place, the newest last.
-    lasted: VecDeque<Duration>,
-    /// The Tasks that wait, as the last tick counted them.
-    counted: Counted,
-    /// Since when the Task of the queue waits that has waited longest, as the last tick found it.
-    oldest: Option<Timestamp>,
-}
-
-impl Durations {
-    fn typical(&self) -> Option<Duration> {
-        let mut sorted: Vec<Duration> = self.lasted.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied()
-    }
-}
-
-/// Tasks that wait.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    /// No machine helps them.
-    stuck: usize,
-    /// They wait for certain machines.
-    fixed: usize,
-    /// Of these, the Tasks that run on all machines.
-    broadcasts: usize,
-    /// They name Secrets, ConfigMaps or bundles that were not looked for yet, and no machine is there.
-    unread: usize,
-}
-
-impl Counted {
-    /// Tasks of so many that wait which are no work. Tasks of which nothing is known are work beside one that is.
-    const fn no_work(self, all: usize) -> usize {
-        if self.stuck.saturating_add(self.unread) >= all {
-            all
-        } else {
-            self.stuck
-        }
-    }
-}
 
 impl Dispatcher {
     /// The work that waits. `running_since` is when the runs that take one place began, in the median.

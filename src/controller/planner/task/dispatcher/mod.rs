@@ -28,9 +28,11 @@ mod collecting;
 mod deadlines;
 mod demand;
 mod depending;
+mod durations;
 mod fetching;
 mod holding;
 mod keeping;
+mod known;
 mod lost;
 mod maps;
 mod own_pool;
@@ -40,6 +42,7 @@ mod recall;
 mod runs;
 mod standing;
 mod state;
+mod steps;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -58,7 +61,7 @@ use skyward_core::Usd;
 
 pub use self::state::is_complete;
 use self::state::{QueueKey, Run, RunStage, Stage, TaskState, Unclaimed};
-use self::{demand::Durations, depending::Depending, fetching::Fetching, own_pool::OwnPool};
+use self::{depending::Depending, durations::Durations, fetching::Fetching, steps::OwnPool};
 use crate::{
     base::key::Key,
     events::EventSpec,

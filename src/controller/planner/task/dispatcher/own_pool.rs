@@ -6,7 +6,7 @@
 //! the active ones is deleted only after the Task was read, too: it has ended, and then all that it left is stored,
 //! or it is gone. Other Tasks never run in such a Pool, and its Task runs nowhere else.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use skyward_api::{
@@ -17,9 +17,10 @@ use skyward_api::{
 use super::{
     AGAIN, Dispatcher,
     state::{Read, Stage, TaskState, queue_key},
+    steps::Step,
 };
 use crate::{
-    base::time::{after, doubled},
+    base::time::after,
     task::{
         message::{Effect, PoolError},
         model::{Entry, PoolView, Uid},
@@ -37,74 +38,6 @@ const REFUSED_LONGEST: Duration = Duration::from_mins(5);
 const UNKNOWN_LONGEST: Duration = Duration::from_secs(30);
 /// Bytes of what the API server says that a condition repeats.
 const MOST_SAID: usize = 600;
-
-/// What is done about the Pool that is made for one Task.
-#[derive(Debug, Default)]
-pub(super) struct OwnPool {
-    /// The Tasks that want the Pool of this name for themselves: one, and the next one of its name as well.
-    pub(super) tasks: BTreeSet<Uid>,
-    step: Step,
-    /// No next step before.
-    not_before: Option<Timestamp>,
-    /// Failed tries in a row.
-    failures: u32,
-    /// Why the last try made no Pool.
-    why: Option<Why>,
-    /// UID of the Pool that is there.
-    there: Option<String>,
-}
-
-/// What is under way.
-#[derive(Debug, Default, PartialEq, Eq)]
-enum Step {
-    #[default]
-    Nothing,
-    /// This Task is read, for which the Pool is to be made.
-    ReadingTask(Uid),
-    Making,
-    /// This Task is read, whose Pool is perhaps needed no more.
-    ReadingOwner(Uid),
-    Deleting,
-}
-
-impl OwnPool {
-    /// The Task is gone, or has ended.
-    pub(super) fn forget(&mut self, uid: &Uid) {
-        self.tasks.remove(uid);
-        if self.step == Step::ReadingTask(uid.clone()) {
-            self.step = Step::Nothing;
-        }
-    }
-
-    /// Another Pool is there than before, or none: what was tried before counts no more.
-    fn look(&mut self, pool: Option<&PoolView>) {
-        let there = pool.map(|pool| pool.uid.clone());
-        if self.there != there {
-            self.there = there;
-            (self.not_before, self.failures, self.why) = (None, 0, None);
-        }
-    }
-
-    fn may_go_on(&self, now: Timestamp) -> bool {
-        self.step == Step::Nothing && self.not_before.is_none_or(|at| at <= now)
-    }
-
-    fn put_off(&mut self, first: Duration, longest: Duration, now: Timestamp) {
-        let wait = doubled(first, self.failures, longest);
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = Some(after(now, wait));
-    }
-
-    /// Why a Task waits for its Pool that is not there.
-    pub(super) fn why(&self, pool: &str) -> Why {
-        self.why.clone().unwrap_or_else(|| {
-            Why::new(
-                reason::CREATING_POOL,
-                format!("Pool \"{pool}\" of spec.poolTemplate is being made"),
-            )
-        })
-    }
-}
 
 impl Dispatcher {
     /// Tasks that the Pool which is there is not for leave the queue, and others come back into it.

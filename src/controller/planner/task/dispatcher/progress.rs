@@ -1,10 +1,10 @@
 //! How far Tasks are, as their programs say it: kept for each rank, and written with the next status, or by itself
 //! where enough time has passed. What is not written yet is lost with the leader; agents tell it again.
 
-use std::{collections::BTreeMap, mem, time::Duration};
+use std::{mem, time::Duration};
 
 use jiff::Timestamp;
-use skyward_api::{TaskPhase, TaskStatus, task::progress_text};
+use skyward_api::TaskPhase;
 
 use super::{
     Dispatcher,
@@ -18,48 +18,6 @@ use crate::task::{
 
 /// Least time between two writes about one Task.
 const RECOUNT: Duration = Duration::from_secs(30);
-
-/// What is known of one Task.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    /// Of the attempt that is under way, by rank.
-    ranks: BTreeMap<u32, Progress>,
-    /// When it was written by itself.
-    told_at: Option<Timestamp>,
-    /// Whether the Task stands in `Dispatcher::progressed`, which is too long to be searched each time.
-    is_queued: bool,
-}
-
-impl Known {
-    /// How far a rank is.
-    pub(super) fn of(&self, rank: u32) -> Option<Progress> {
-        self.ranks.get(&rank).copied()
-    }
-
-    /// Nothing is known of a new attempt.
-    pub(super) fn begin(&mut self) {
-        self.ranks.clear();
-    }
-
-    /// All ranks together.
-    fn text(&self) -> String {
-        progress_text(
-            self.ranks
-                .values()
-                .map(|progress| (progress.done, progress.total)),
-        )
-    }
-
-    /// Adds it to a status that is about to be written.
-    pub(super) fn add_to(&self, status: &mut TaskStatus, recorded: &TaskStatus) {
-        status.progress = match status.phase.unwrap_or_default() {
-            TaskPhase::Pending | TaskPhase::Suspended => String::new(),
-            // A new leader has heard nothing yet.
-            _ if self.ranks.is_empty() && status.attempt == recorded.attempt => recorded.progress.clone(),
-            _ => self.text(),
-        };
-    }
-}
 
 impl Dispatcher {
     /// An agent says how far a run is.

@@ -12,7 +12,7 @@ use skyward_core::Usd;
 
 use super::{
     AGAIN, LASTING, REFUSED_AGAIN, REFUSED_LONGEST, WRITE_AGAIN, depending::Depends, keeping::Keeping,
-    maps::MapState, progress::Known,
+    known::Known, maps::MapState,
 };
 use crate::{
     base::time::doubled,

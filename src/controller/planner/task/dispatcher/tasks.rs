@@ -8,7 +8,7 @@ use skyward_api::{Task, TaskPhase};
 use super::{
     AGAIN, Dispatcher,
     depending::Depends,
-    progress::Known,
+    known::Known,
     state::{Attempt, Read, Run, RunStage, Stage, Stored, TaskState, Waiting, queue_key},
 };
 use crate::task::{
