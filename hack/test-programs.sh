@@ -2,17 +2,19 @@
 # Runs the test programs of one package.
 #
 #   hack/test-programs.sh skyward-e2e -- --test-threads=4 name_of_one_test
-#   hack/test-programs.sh --list skyward-e2e
+#   hack/test-programs.sh --files FILE skyward-e2e
 #
 # They are named one by one and not by `-p`, with which cargo would choose other features
 # for dependencies, and compile all of them again. After a failure the others still run.
+# --files builds them, and writes a line for each into FILE: its name, and the command that
+# runs it without cargo.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-list=
-if [ "$1" = --list ]; then
-  list=yes
-  shift
+files=
+if [ "$1" = --files ]; then
+  files=$2
+  shift 2
 fi
 package=$1
 shift
@@ -26,9 +28,14 @@ for package in json.load(sys.stdin)["packages"]:
   printf 'error: the workspace has no package "%s" with test programs\n' "$package" >&2
   exit 1
 }
-if [ -n "$list" ]; then
-  printf '%s\n' "$programs"
-  exit
-fi
 read -ra programs <<<"$programs"
-exec cargo test --locked --workspace --no-fail-fast "${programs[@]/#/--test=}" "$@"
+selection=(--locked --workspace "${programs[@]/#/--test=}")
+[ -n "$files" ] || exec cargo test --no-fail-fast "${selection[@]}" "$@"
+cargo test --no-run --message-format json-render-diagnostics "${selection[@]}" | python3 -c '
+import json, os, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if said.get("executable") and "test" in said["target"]["kind"]:
+        folder = os.path.dirname(said["manifest_path"])
+        print(said["target"]["name"], "env", "--chdir=" + folder, said["executable"])
+' >"$files"

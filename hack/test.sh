@@ -336,15 +336,17 @@ units() {
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::
+  absent python python "python tests" ||
+    stage python tools 20 "python tests" nice -n 10 hack/python.sh test
+  the_fuzzer
   # Seeds and mended inputs are replayed by the unit tests; this makes up new ones, the same each time.
   absent fuzz tests/fuzz "hostile bytes" ||
     stage fuzz fuzzer 5 "hostile bytes: a minute of libFuzzer for all targets together" env MINUTES=1 SEED=1 nice -n 10 hack/fuzz.sh
-  absent python python "python tests" ||
-    stage python tools 20 "python tests" nice -n 10 hack/python.sh test
 }
+# The compiler takes only what stories on a cluster leave of the processors.
 the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||
-    stage fuzzer tools 30 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
+    stage fuzzer tools 45 "build the fuzzer: our crates once more, with counters" chrt --idle 0 hack/fuzz.sh --build
 }
 simulated_machines() { stage cloudsim images 20 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::; }
 programs() { stage build tools 40 "build operator, plugin and agent" hack/build.sh; }
@@ -367,16 +369,17 @@ programs_and_cluster() {
 # come first: their stories wait longest, and unit tests run beside them. The stories of e2e come last: most of them
 # work more than they wait, and unit tests have ended by then.
 stories() {
-  local program programs threads
-  programs=$(hack/test-programs.sh --list skyward-e2e) || die "the end-to-end tests cannot be listed"
-  for program in clouds ${programs/e2e/} e2e; do
-    [[ " ${STORIES[*]} " != *" e2e-$program "* ]] || continue
+  local program programs threads command
+  stage stories images 40 "programs of the end-to-end tests" hack/test-programs.sh --files "$PRINTED/programs" skyward-e2e
+  programs=$(sed 's/ .*//' "$PRINTED/programs" 2>/dev/null | grep -vx -e clouds -e e2e) || true
+  for program in clouds $programs e2e; do
     STORIES+=("e2e-$program")
     # Of the stories of e2e a good part waits, for idle machines and for its turn to kill the controller.
     threads=12
     [ "$program" != clouds ] || threads=18
-    stage "e2e-$program" images 45 "end-to-end: $program" \
-      cargo test --locked --workspace --test "$program" -- --test-threads="${TEST_THREADS:-$threads}"
+    # Without cargo, which would wait for the one that compiles the fuzzer.
+    read -ra command < <(sed -n "s/^$program //p" "$PRINTED/programs") || true
+    stage "e2e-$program" stories 45 "end-to-end: $program" "${command[@]}" --test-threads="${TEST_THREADS:-$threads}"
   done
 }
 before_the_cluster() {
@@ -411,12 +414,6 @@ preparations() {
   tools_of_units
   before_the_cluster
 }
-# The fuzzer comes first: no other cargo could compile meanwhile, and nothing on the cluster asks for cargo yet.
-fuzzer_and_units() {
-  the_fuzzer
-  units
-}
-
 needs=()
 case $WHAT in lint | unit | fuzz) needs+=(--no-root) ;; esac
 case $WHAT in lint | test) needs+=(--lint) ;; esac
@@ -427,7 +424,6 @@ case $WHAT in
   unit)
     tools_of_units
     s3_servers
-    the_fuzzer
     units
     ;;
   fuzz)
@@ -472,8 +468,8 @@ case $WHAT in
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
       say
-      say "  Fuzzer and unit tests run beside what follows; what they say stands at the end."
-      beside units fuzzer_and_units
+      say "  Unit tests run beside what follows, and then the fuzzer; what they say stands at the end."
+      beside units units
     fi
     on_the_cluster
     join units

@@ -117,7 +117,8 @@ make -s demo KUBECONFIG="$KUBECONFIG_GIVEN" REGISTRY="127.0.0.1:$port/skyward" S
   bad "make demo on a given cluster" "$WORK/out"
 # A file may have several.
 tasks=$(cat config/samples/task*.yaml | grep -c '^kind: Task$')
-grep -q "all $tasks tasks ended" "$WORK/out" && ! grep -q 'failed:' "$WORK/out" || bad "the samples succeed" "$WORK/out"
+# The line names those that failed; attempts of samples may fail.
+grep -q "all $tasks tasks ended\$" "$WORK/out" || bad "the samples succeed" "$WORK/out"
 images=$(k get pods -A -o 'jsonpath={range .items[*].spec.containers[*]}{.image}{"\n"}{end}')
 for name in operator node; do
   grep -q "^127.0.0.1:$port/skyward/$name:" <<<"$images" || bad "Pods run the $name image of the registry: $images"

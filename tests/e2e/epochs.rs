@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use crate::{TURN, one_machine, story};
 
-/// How long the agent refuses.
-const REFUSES: Duration = Duration::from_mins(5);
+/// How long the agent refuses: a leader renews its Lease and reads it some ten times meanwhile.
+const REFUSES: Duration = Duration::from_mins(2);
 const OTHERS: usize = 10;
 /// gRPC's `FAILED_PRECONDITION`.
 const FAILED_PRECONDITION: u32 = 9;
@@ -58,7 +58,7 @@ async fn work(space: &Space, until: Instant) -> Result<usize> {
 }
 
 #[tokio::test]
-async fn an_agent_that_refuses_every_epoch_for_five_minutes_stops_nobody() -> Result {
+async fn an_agent_that_refuses_every_epoch_for_two_minutes_stops_nobody() -> Result {
     let turn = TURN.read().await;
     let space = story("epochs").await?;
     space
@@ -90,7 +90,7 @@ async fn an_agent_that_refuses_every_epoch_for_five_minutes_stops_nobody() -> Re
     });
     let (done, said) = (work?, said?);
     assert!(said.contains("delete the Machine"), "{said}");
-    assert!(done >= 20 * OTHERS, "{done} Tasks in {REFUSES:?}");
+    assert!(done >= 8 * OTHERS, "{done} Tasks in {REFUSES:?}");
     assert_eq!(
         controller_pid(&client).await?,
         leader,

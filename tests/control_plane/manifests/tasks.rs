@@ -544,6 +544,11 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Task",
+        "{pool: p, command: [a], retention: {results: 90000h}}",
+        "retention.results must be from 1m to 87600h",
+    ),
+    (
+        "Task",
         "{pool: p, command: [a], retention: {results: 7}}",
         "write a duration such as",
     ),

@@ -525,10 +525,6 @@ impl<V> Leader<V> {
                 body,
                 bytes,
             } => {
-                let chunk = known.chunks.remove(&index);
-                // A machine may make up any number.
-                known.let_go(&(index..index.saturating_add(1)));
-                known.heard = now;
                 let end = End {
                     index,
                     attempt,
@@ -537,6 +533,10 @@ impl<V> Leader<V> {
                 };
                 let ended = plan::outcome(&self.items, retries, worker, end);
                 if let Some(ended) = ended {
+                    // A new connection tells old ends once more: a later attempt of the item may wait or run there.
+                    let chunk = known.chunks.remove(&index);
+                    known.let_go(&one(index));
+                    known.heard = now;
                     // One that could not begin, or whose machine was lost, says nothing of how long items take.
                     if cause != Cause::Interruption {
                         self.pace.item_took(took);

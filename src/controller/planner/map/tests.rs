@@ -468,6 +468,25 @@ fn an_item_that_failed_pauses_before_it_is_granted_again() {
 }
 
 #[test]
+fn an_old_end_that_a_new_connection_tells_takes_no_later_attempt_from_the_worker() {
+    let now = Timestamp::UNIX_EPOCH;
+    let mut items = granted_items();
+    let failed = Ended {
+        index: 0,
+        attempt: 1,
+        cause: Cause::Failure,
+        is_final: false,
+    };
+    assert!(items.apply(&Record::Ended(failed)) && items.apply(&granted(0, 0, 1)));
+    // The worker holds the second attempt of item 0, and how the first one ended is told again.
+    let mut leader = opened(items, SPEC, now);
+    leader.on(Event::Heard(worker(0), 7, told_end(1, 0, Cause::Failure)), now);
+    let commands = leader.settle(now + Duration::from_secs(2));
+    assert!(!commands.iter().any(|command| matches!(command, Command::Send(..))), "{commands:?}");
+    assert!(commands.contains(&Command::Acknowledge(worker(0), 7, 1)), "{commands:?}");
+}
+
+#[test]
 fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_anew() {
     let now = Timestamp::UNIX_EPOCH;
     let mut items = granted_items();
