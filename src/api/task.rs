@@ -74,6 +74,12 @@ pub use source::{BundleSource, ConfigMapSource, GitSource, Source, SourceStatus}
         priority = 1
     ),
     printcolumn(name = "Cost", type_ = "string", json_path = ".status.cost", priority = 1),
+    printcolumn(
+        name = "Commit",
+        type_ = "string",
+        json_path = ".status.source.commit",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[kube(derive = "PartialEq")]

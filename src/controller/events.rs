@@ -2,8 +2,8 @@
 //!
 //! Publishing never blocks and never fails its caller: Events are for people, and a
 //! reconcile must not wait for them. An Event that is repeated within some minutes becomes one with
-//! a count; starts and completions of Tasks above one per second and Pool become one Event of the
-//! Pool with their number. Failures are never merged away.
+//! a count; starts and completions of Tasks, and commits of their git sources, above one per second
+//! and Pool become one Event of the Pool with their number. Failures are never merged away.
 //!
 //! Events are written through the core API: only there may they carry the old times and count
 //! beside the new ones, and `kubectl get events --sort-by=.lastTimestamp` sorts by the old ones.
@@ -308,10 +308,10 @@ impl Merger {
                     true
                 }
                 (many, Some(_)) => {
-                    let what = if *reason == reason::TASK_STARTED {
-                        "started"
-                    } else {
-                        "completed"
+                    let what = match *reason {
+                        reason::TASK_STARTED => "started",
+                        reason::SOURCE_RESOLVED => "got the commit of their git source",
+                        _ => "completed",
                     };
                     due.push((
                         window.pool.clone(),
@@ -367,6 +367,26 @@ mod tests {
         assert_eq!((direct, merged.len()), (1, 1));
         assert_eq!(merged[0].0.kind.as_deref(), Some("Pool"));
         assert_eq!(merged[0].1.note, "999 Tasks completed within a second");
+    }
+
+    #[test]
+    fn a_merged_event_says_what_happened_to_its_tasks() {
+        for (reason, note) in [
+            (reason::TASK_STARTED, "2 Tasks started within a second"),
+            (reason::TASK_COMPLETED, "2 Tasks completed within a second"),
+            (
+                reason::SOURCE_RESOLVED,
+                "2 Tasks got the commit of their git source within a second",
+            ),
+        ] {
+            let mut merger = Merger::default();
+            for name in ["a", "b", "c"] {
+                let event = EventSpec::normal(reason, "Act", name).merged_into(object("Pool", "train"));
+                merger.admit(object("Task", name), event);
+            }
+            let merged = merger.tick();
+            assert_eq!(merged[0].1.note, note);
+        }
     }
 
     #[test]

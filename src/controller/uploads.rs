@@ -265,6 +265,8 @@ impl Uploads {
         match sealed.map_err(failure)? {
             Sealed::Whole => {
                 self.metrics.upload("complete");
+                // A bundle is no object, so no Event can be about it.
+                tracing::info!(namespace, %digest, bytes = size, "a bundle is stored");
                 Ok(Progress {
                     complete: true,
                     offset: size,

@@ -87,6 +87,8 @@ pub struct StoredBundle {
     pub age: Duration,
     /// Whether an earlier sweep has marked it.
     pub leaving: bool,
+    /// What is stored of it, with its marks and what other uploads of it left.
+    pub bytes: u64,
 }
 
 impl BundleId {
@@ -307,6 +309,7 @@ impl Store {
             Some(StoredBundle {
                 age: age(listed.wanted()?),
                 leaving: listed.leaving,
+                bytes: listed.objects.iter().map(|meta| meta.size).sum(),
                 id,
             })
         });

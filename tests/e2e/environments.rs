@@ -178,9 +178,9 @@ def main():
             'packages': sorted(f'{d.name}=={d.version}' for d in ours)}
 ";
 
-async fn look(space: &Space, name: &str, pool: &str) -> Result<Value> {
+async fn look(space: &Space, name: &str, pool: &str, source: &str) -> Result<Value> {
     space
-        .task(name, pool, json!({"function": {"source": LOOK}}))
+        .task(name, pool, json!({"function": {"source": source}}))
         .await?;
     let done = space
         .task_ended_within(name, 480)
@@ -227,8 +227,8 @@ async fn after_several_changes_a_machine_has_what_a_new_one_has() -> Result {
         )
         .await?;
     let (changed, mut fresh) = (
-        look(&space, "changed", "p").await?,
-        look(&space, "fresh", "fresh").await?,
+        look(&space, "changed", "p", LOOK).await?,
+        look(&space, "fresh", "fresh", LOOK).await?,
     );
     // The folder has the name of the hash, and two Pools have different ones.
     fresh["prefix"] = changed["prefix"].clone();
@@ -243,6 +243,64 @@ async fn after_several_changes_a_machine_has_what_a_new_one_has() -> Result {
         .list(&kube::api::ListParams::default())
         .await?;
     assert_eq!(left.items.len(), 2);
+    space.finish().await
+}
+
+/// Which packages a machine has, Debian's and Python's.
+const HAS: &str = "
+import shutil
+from importlib.util import find_spec
+def main():
+    return {'hello': shutil.which('hello') is not None, **{name: find_spec(name) is not None for name in ('six', 'iniconfig')}}
+";
+
+#[tokio::test]
+async fn a_debian_package_that_is_taken_away_replaces_the_machine_and_a_python_package_replaces_none()
+-> Result {
+    let space = story("apt-less").await?;
+    let Some(index) = package_index(&space.cluster).await? else {
+        println!("skipped: no package index answers; SKYWARD_TEST_INDEX can name one");
+        return space.finish().await;
+    };
+    certificates(&space, &index).await?;
+    let image = |pip: &str, apt: &[&str]| {
+        let mut image = image_with(&index);
+        image["pip"] = json!([pip]);
+        image["apt"] = json!(apt);
+        image
+    };
+    space
+        .pool("p", 1, json!({"image": image("six", &["hello"])}))
+        .await?;
+    let first = hash(&space.pool_ready("p").await?);
+    let machines = names(&space, "p").await?;
+
+    change(&space, "p", image("iniconfig", &["hello"])).await?;
+    let second = changed(&space, "p", &first).await?;
+    assert_eq!(names(&space, "p").await?, machines, "none was ordered");
+    assert_eq!(
+        look(&space, "in-place", "p", HAS).await?,
+        json!({"hello": true, "six": false, "iniconfig": true})
+    );
+
+    change(&space, "p", image("iniconfig", &[])).await?;
+    let attempts = |pool: &Pool| pool.status.as_ref().map(|status| status.last_attempt);
+    space
+        .wait("p", "another machine is ordered", PATIENCE, |pool: &Pool| {
+            attempts(pool) > attempts(&second)
+        })
+        .await?;
+    assert_ne!(hash(&space.pool_ready("p").await?), hash(&second));
+    let others = names(&space, "p").await?;
+    assert_eq!(
+        (others.len(), others.is_disjoint(&machines)),
+        (1, true),
+        "{others:?}"
+    );
+    assert_eq!(
+        look(&space, "replaced", "p", HAS).await?,
+        json!({"hello": false, "six": false, "iniconfig": true})
+    );
     space.finish().await
 }
 

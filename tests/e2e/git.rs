@@ -196,6 +196,15 @@ async fn every_rank_and_attempt_runs_the_commit_that_was_the_branch_when_its_tas
     assert_eq!(commit(&items), commit(&new));
     let expected: Vec<Value> = (0..7).map(|n| json!(3 * n)).collect();
     assert_eq!(maps::values(&space, "items").await?, expected);
+
+    // Which commit it is stands in a column, and in an Event.
+    let columns = ["get", "tasks.skyward.dev", "-o", "wide"];
+    let columns = space.kubectl(&columns).await?.ok()?;
+    assert!(columns.contains(&commit(&new)), "{columns}");
+    space.told(&["SourceResolved"]).await?;
+    let events = ["get", "events", "--field-selector", "reason=SourceResolved"];
+    let events = space.kubectl(&events).await?.ok()?;
+    assert!(events.contains(&commit(&first)), "{events}");
     space.finish().await
 }
 

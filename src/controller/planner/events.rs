@@ -89,6 +89,8 @@ pub mod reason {
     pub const TASK_MADE: &str = "TaskMade";
     /// CronTask: a time of its schedule was left out.
     pub const SCHEDULE_MISSED: &str = "ScheduleMissed";
+    /// Task: a machine resolved the `ref` of its git source; the note has the commit.
+    pub const SOURCE_RESOLVED: &str = "SourceResolved";
     /// Task: its runs were started.
     pub const TASK_STARTED: &str = "TaskStarted";
     /// Task: every run succeeded.

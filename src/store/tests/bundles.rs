@@ -177,6 +177,8 @@ async fn an_upload_that_is_given_up_leaves_no_other_one_shorter() {
 async fn a_bundle_that_is_marked_is_not_found_until_it_is_kept_or_uploaded_again() {
     let (_folder, store) = store();
     whole(&store).await;
+    let stored = store.bundles(NAMESPACE).await.unwrap()[0].bytes;
+    assert_eq!(stored, (BYTES.len() + "21 ana".len()) as u64);
     let marked = async || store.bundles(NAMESPACE).await.unwrap()[0].leaving;
     assert!(!marked().await);
     assert!(!store.delete_bundle(&id()).await.unwrap(), "it is not marked");

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeSet,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -137,10 +136,13 @@ impl Warm {
         *keepers.first().unwrap()
     }
 
-    /// The Python that runs are forked from: forks have its arguments, but sessions of their own.
     fn parent(&self) -> i32 {
+        self.parent_of(self.keeper())
+    }
+
+    /// The Python that runs are forked from: forks have its arguments, but sessions of their own.
+    fn parent_of(&self, keeper: i32) -> i32 {
         let home = self.machine.home().to_string_lossy().into_owned();
-        let keeper = self.keeper();
         let is_parent = |pid: &i32| {
             arguments(*pid).iter().any(|word| word.ends_with("_warm.py")) && session_of(*pid) == keeper
         };
@@ -615,31 +617,79 @@ def main(parent):
     );
 }
 
+/// Parents of one machine, each with a package of its own: as many as a machine has at most.
+const PRELOADED: [&str; 4] = ["one", "two", "three", "four"];
+/// How long idle processes are watched.
+const WATCHED: Duration = Duration::from_secs(3);
+/// How often an idle process may be given the processor in that time. Each takes some microseconds.
+const SWITCHES: u64 = 3;
+
 #[tokio::test]
-async fn an_idle_parent_is_no_run_and_takes_no_time() {
-    let Some(mut warm) = warm().await else { return };
-    let processes = [warm.keeper(), warm.parent()];
-    let lease = LeaseRequest {
-        epoch: 1,
-        ..LeaseRequest::default()
-    };
-    let reply = warm.machine.agent.renew_lease(lease).await.unwrap();
-    assert_eq!(reply.into_inner().running, 0);
-    // What the last run left to do is over once two looks see the same.
+async fn eight_idle_parents_are_no_runs_and_take_no_time() {
+    let modules = PRELOADED.map(|name| (name, ""));
+    let (mut machines, mut idle) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let Some(mut warm) = cold(&modules).await else {
+            return;
+        };
+        for name in PRELOADED {
+            warm.until_forked(&[name]).await;
+        }
+        let lease = LeaseRequest {
+            epoch: 1,
+            ..LeaseRequest::default()
+        };
+        let reply = warm.machine.agent.renew_lease(lease).await.unwrap();
+        assert_eq!(reply.into_inner().running, 0);
+        for keeper in warm.role("keeper") {
+            idle.extend([keeper, warm.parent_of(keeper)]);
+        }
+        machines.push(warm);
+    }
+    assert_eq!(idle.len(), 16, "eight parents and their keepers");
+    // What the last run left to do is over after some time.
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let before = processes.map(switches);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        if processes.map(switches) == before {
+        let before: Vec<Taken> = idle.iter().map(|pid| taken(*pid)).collect();
+        tokio::time::sleep(WATCHED).await;
+        let after: Vec<Taken> = idle.iter().map(|pid| taken(*pid)).collect();
+        let each: Vec<u64> = before
+            .iter()
+            .zip(&after)
+            .map(|(before, after)| after.switches - before.switches)
+            .collect();
+        let ticks = |taken: &[Taken]| taken.iter().map(|taken| taken.ticks).sum::<u64>();
+        let ticks = ticks(&after) - ticks(&before);
+        println!(
+            "eight idle parents and their keepers, in {} s: {ticks} hundredths of a second of the processor, given to them {each:?} times",
+            WATCHED.as_secs()
+        );
+        if ticks == 0 && each.iter().all(|switches| *switches <= SWITCHES) {
             break;
         }
         assert!(Instant::now() < deadline, "they never stand still");
     }
 }
 
-/// How often a process was given the processor.
-fn switches(pid: i32) -> Vec<String> {
-    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();
-    let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
-    lines.map(str::to_owned).collect()
+/// What a process has taken of the processor.
+struct Taken {
+    /// How often it was given to the process.
+    switches: u64,
+    /// In hundredths of a second, as Linux counts: `utime` and `stime`.
+    ticks: u64,
+}
+
+fn taken(pid: i32) -> Taken {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+    let (status, stat) = (read("status"), read("stat"));
+    let number = |text: &str| text.trim().parse::<u64>().unwrap();
+    let lines = status.lines().filter_map(|line| line.split_once(':'));
+    let switches = lines.filter(|(name, _)| name.ends_with("ctxt_switches"));
+    // The name, in parentheses, may have spaces; `utime` and `stime` are the 12th and 13th word behind it.
+    let (_, words) = stat.rsplit_once(')').unwrap();
+    let times = words.split_whitespace().skip(11).take(2);
+    Taken {
+        switches: switches.map(|(_, count)| number(count)).sum(),
+        ticks: times.map(number).sum(),
+    }
 }

@@ -117,12 +117,20 @@ async fn delete_marked(
     }
     let again = named(client, namespace, &marked).await;
     let mut deleted = 0;
-    for StoredBundle { id, .. } in &marked {
+    for StoredBundle { id, bytes, .. } in &marked {
         let is_named = again.as_ref().map_or(true, |named| named.contains(id.bundle()));
         if is_named {
             store.keep_bundle(id).await.map_err(text)?;
-        } else {
-            deleted += usize::from(store.delete_bundle(id).await.map_err(text)?);
+        } else if store.delete_bundle(id).await.map_err(text)? {
+            deleted += 1;
+            // A bundle is no object, so no Event can be about it.
+            let digest = format!("sha256:{}", id.bundle());
+            tracing::info!(
+                namespace,
+                digest,
+                bytes,
+                "a bundle that no Task and no CronTask names was deleted"
+            );
         }
     }
     again.map(|_| deleted)

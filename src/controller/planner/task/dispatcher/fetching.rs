@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     base::time::doubled,
+    events::{self, EventSpec},
     task::{
         message::{Effect, FetchKey, FetchOrder, StartError},
         model::{Entry, MachineView, SlotAttempt, Uid},
@@ -55,11 +56,23 @@ impl UnderWay {
     fn is_for(&self, source: &Source, waiting: &Waiting) -> bool {
         self.source == *source && waiting.came <= self.began
     }
+
+    /// What the machine found, for the user.
+    fn resolved(&self, found: &SourceStatus) -> String {
+        let reference = reference(&self.source);
+        let (host, commit, machine) = (host(&self.source), &found.commit, &self.machine);
+        format!("\"{reference}\" of {host} is the commit {commit}: machine \"{machine}\" fetched it")
+    }
 }
 
 /// The host of a git repository, with its port.
 fn host(source: &Source) -> &str {
     source.git.as_ref().map_or("", GitSource::host)
+}
+
+/// The branch, tag or commit of a git repository.
+fn reference(source: &Source) -> &str {
+    source.git.as_ref().map_or("", GitSource::reference)
 }
 
 /// The files of a Task that waits.
@@ -143,8 +156,7 @@ impl Fetching {
         if let Fetch::Failed(_, why) = &waiting.fetch {
             return why.clone();
         }
-        let host = host(source);
-        let reference = source.git.as_ref().map_or("", GitSource::reference);
+        let (host, reference) = (host(source), reference(source));
         let message = match self.of(source, waiting) {
             Some(fetch) => format!(
                 "machine \"{}\" fetches \"{reference}\" from {host}",
@@ -176,7 +188,8 @@ impl Dispatcher {
             self.doubt_leadership(machine.clone());
         }
         let result = result.map_err(|error| failed(error, machine));
-        for task in self.tasks.values_mut() {
+        let mut supplied = Vec::new();
+        for (uid, task) in &mut self.tasks {
             let Stage::Waiting(waiting) = &mut task.stage else {
                 continue;
             };
@@ -191,6 +204,7 @@ impl Dispatcher {
                     waiting.fetch = Fetch::Done(found.clone());
                     waiting.failed_fetches = 0;
                     waiting.obstacle = None;
+                    supplied.push(uid.clone());
                 }
                 Err(error) => {
                     let pause = pause(error.reason, waiting.failed_fetches);
@@ -199,6 +213,13 @@ impl Dispatcher {
                     waiting.obstacle = Some(why.clone());
                     waiting.fetch = Fetch::Failed(now + pause, why);
                 }
+            }
+        }
+        if let Ok(found) = &result {
+            let note = fetch.resolved(found);
+            for uid in &supplied {
+                let event = EventSpec::normal(events::reason::SOURCE_RESOLVED, "Fetch", note.as_str());
+                self.publish_merged(uid, event);
             }
         }
     }
@@ -279,6 +300,32 @@ fn pause(reason: &str, failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_fetch_found_is_said_with_ref_host_commit_and_machine_and_without_the_user_of_the_url() {
+        let git = GitSource {
+            url: "ssh://git@git.example:2222/code".to_owned(),
+            reference: Some("main".to_owned()),
+            ..GitSource::default()
+        };
+        let fetch = UnderWay {
+            place: SlotAttempt::default(),
+            machine: "p-0.1".into(),
+            source: Source {
+                git: Some(git),
+                ..Source::default()
+            },
+            began: Timestamp::UNIX_EPOCH,
+        };
+        let found = SourceStatus {
+            digest: "sha256:d".to_owned(),
+            commit: "3f6c".to_owned(),
+        };
+        assert_eq!(
+            fetch.resolved(&found),
+            r#""main" of git.example:2222 is the commit 3f6c: machine "p-0.1" fetched it"#
+        );
+    }
 
     #[test]
     fn a_host_that_fails_is_asked_less_and_less_often() {

@@ -35,6 +35,12 @@ fn scheduled(world: &World, uid: &Uid) -> String {
     scheduled.message.clone()
 }
 
+/// How many Events tell which commit a source is.
+fn told(world: &World) -> usize {
+    let published = world.published.iter();
+    published.filter(|reason| **reason == "SourceResolved").count()
+}
+
 #[test]
 fn the_commit_is_on_record_before_the_first_run_starts_and_every_attempt_runs_it() {
     let mut world = World::new(1, 1);
@@ -59,6 +65,7 @@ fn the_commit_is_on_record_before_the_first_run_starts_and_every_attempt_runs_it
         (status.phase, status.attempt, status.source),
         (Some(TaskPhase::Succeeded), 2, Some(source("c1")))
     );
+    assert_eq!(told(&world), 1, "the second attempt resolves nothing");
     let digest = Some(source("c1").digest);
     assert_eq!(world.started_with, [(uid.clone(), digest.clone()), (uid, digest)]);
 }
@@ -128,6 +135,21 @@ fn tasks_with_the_same_source_share_a_fetch() {
         assert_eq!(world.status(&uid).source, Some(source("c1")));
     }
     assert_eq!(world.fetches.len(), 1);
+}
+
+#[test]
+fn each_task_is_told_once_which_commit_its_source_is_and_a_failed_fetch_tells_none() {
+    let mut world = World::new(4, 1);
+    world.quiet();
+    world.repository = Some(Err(unavailable("SourceUnavailable")));
+    for name in ["a", "b", "c"] {
+        world.create_with(name, of(URL));
+    }
+    world.quiet();
+    assert_eq!(told(&world), 0);
+    world.repository = Some(Ok(source("c1")));
+    world.calm();
+    assert_eq!(told(&world), 3);
 }
 
 #[test]
