@@ -290,7 +290,7 @@ lints() {
   absent python-lint python "python package" ||
     stage python-lint tools 10 "python package (ruff, mypy --strict)" hack/python.sh lint
   stage dependencies tools 0 "crates of others: banned, licensed, unused (cargo deny, cargo shear)" dependency_lint
-  stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
+  [ "$WHAT" != lint ] || stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
 }
@@ -347,6 +347,16 @@ units() {
 the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||
     stage fuzzer tools 45 "build the fuzzer: our crates once more, with counters" chrt --idle 0 hack/fuzz.sh --build
+}
+# Clippy's compiler is rustc with more lints: where all is compiled anyway, each crate is read once and not twice. All at
+# once, since a cargo that compiles keeps others from starting what they have. cargo repeats the warnings of what it has.
+tests_with_lints() {
+  local targets
+  for targets in "test --no-run" "test --no-run --test chaos --test upgrade" "build --bins"; do
+    # shellcheck disable=SC2086 # words
+    cargo $targets --locked --workspace 2>&1 | tee -a "$PRINTED/lints" || return
+  done
+  ! grep -q '^warning' "$PRINTED/lints" || die "clippy warns: 'make lint' shows the warnings alone"
 }
 simulated_machines() { stage cloudsim images 20 "simulated machines that are Pods" cargo test --locked --workspace --lib pods::live::; }
 programs() { stage build tools 40 "build operator, plugin and agent" hack/build.sh; }
@@ -452,6 +462,9 @@ case $WHAT in
     stage upgrade load 20 "end-to-end: upgrade" cargo test --locked --workspace --test upgrade
     ;;
   test)
+    RUSTC_WORKSPACE_WRAPPER=$(rustc --print sysroot)/bin/clippy-driver
+    # What cargo keeps for the next change costs a fifth of each compilation.
+    export RUSTC_WORKSPACE_WRAPPER CARGO_INCREMENTAL=0
     # Downloads wait for others, and a compiler seldom has work for all processors.
     say
     say "  Tools and the tests without a cluster run beside the lints; what they say stands after these."
@@ -459,10 +472,7 @@ case $WHAT in
     beside preparations preparations
     lints
     join preparations
-    # All at once, since a cargo that compiles keeps others from starting what they have; so with the program of chaos, whose own
-    # tests run beside the stories.
-    stage tests tools 40 "build the tests" bash -c \
-      'cargo test --locked --workspace --no-run && cargo test --locked --workspace --no-run --test chaos'
+    stage tests tools 0 "clippy, and build the tests" in_subshell tests_with_lints
     programs_and_cluster
     join s3-servers
     # Tests on a cluster mostly wait.
