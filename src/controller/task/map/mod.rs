@@ -27,6 +27,7 @@ use skyward_api::{
 use skyward_planner::{
     base::key::Key,
     map::{
+        fitness::Starts,
         indices::SHOWN_BYTES,
         items::Items as States,
         leader::{Command, Event as MapEvent, Heard, Leader, Life},
@@ -50,7 +51,7 @@ use tokio::{
 };
 
 use self::{
-    ends::MESSAGE,
+    ends::{MESSAGE, Meaning},
     items::{Items, NoItems},
     link::{Link, News, Say},
     log::{Log, LogError, Trouble},
@@ -132,6 +133,7 @@ pub(crate) async fn run(
             early: BTreeSet::new(),
             unsent: None,
             unfit: BTreeMap::new(),
+            starts: Starts::default(),
             not_begun: 0,
             failed: (0, String::new()),
         };
@@ -258,7 +260,9 @@ struct Process<'a> {
     unsent: Option<Why>,
     /// Ranks of workers whose machine cannot begin items, and how the last attempt ended there.
     unfit: BTreeMap<u32, Why>,
-    /// Attempts that their machine could not begin.
+    /// Where programs start.
+    starts: Starts,
+    /// Attempts with which the map is no further, as they did not begin.
     not_begun: u64,
     /// How many items have failed, and their indices in words: thousands of ranges are not written out for nothing.
     failed: (u32, String),
@@ -343,6 +347,7 @@ impl Process<'_> {
             others_are_gone,
         } = news;
         if let Some(states) = self.states.take() {
+            self.starts = Starts::new(states.done().len() > states.failed().len());
             let mut leader = Leader::new(spec, states);
             leader.rest_anew(|failures| self.policy().pause(failures), at);
             self.leader = Some(leader);
@@ -505,7 +510,7 @@ impl Process<'_> {
             attempt: run.attempt,
             rank: run.rank,
         };
-        let mut unfit = None;
+        let mut meaning = Meaning::default();
         let heard = match told.message {
             None => return,
             Some(Message::Holds(holds)) => {
@@ -528,8 +533,8 @@ impl Process<'_> {
             },
             Some(Message::Ended(ended)) => {
                 self.unsent = None;
-                let (heard, why) = self.ended(name, &ended);
-                unfit = why;
+                let (heard, means) = self.ended(name, worker, &ended);
+                meaning = means;
                 heard
             }
         };
@@ -537,8 +542,10 @@ impl Process<'_> {
         let before = leader.items().ends();
         leader.on(MapEvent::Heard(worker, session, heard), at);
         let ends = leader.items().ends() - before;
-        if let Some(why) = unfit.filter(|_| ends > 0) {
+        if meaning.is_vain {
             self.not_begun += ends;
+        }
+        if let Some(why) = meaning.unfit.filter(|_| ends > 0) {
             self.machine_is_unfit(name, &why);
         }
     }
