@@ -63,7 +63,10 @@ pub(crate) use self::{
 };
 use crate::{
     context::Context,
-    task::effects::{EffectRunner, now},
+    task::{
+        delivery::outdated_under_workers,
+        effects::{EffectRunner, now},
+    },
 };
 
 /// News of machines that wait: each may have the value of an item.
@@ -132,6 +135,7 @@ pub(crate) async fn run(
             not_before: BTreeMap::new(),
             early: BTreeSet::new(),
             unsent: None,
+            outdated: None,
             unfit: BTreeMap::new(),
             starts: Starts::default(),
             not_begun: 0,
@@ -258,6 +262,8 @@ struct Process<'a> {
     early: BTreeSet<u32>,
     /// What kept the last items from being sent, until one ends.
     unsent: Option<Why>,
+    /// A machine whose agent runs no items, with what helps.
+    outdated: Option<Why>,
     /// Ranks of workers whose machine cannot begin items, and how the last attempt ended there.
     unfit: BTreeMap<u32, Why>,
     /// Where programs start.
@@ -386,6 +392,7 @@ impl Process<'_> {
 
     /// Opens streams to machines that are connected, and forgets those to others.
     fn connect(&mut self) {
+        self.outdated = None;
         let mut wanted: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         for worker in self.workers.values().filter(|worker| worker.life != Life::Lost) {
             if let Some(connection) = worker.connection {
@@ -408,10 +415,13 @@ impl Process<'_> {
             }
             let key = MachineKey::new(self.pool.namespace.as_str(), &*name);
             let agent = self.context.sessions.agent(&key);
-            let Some(agent) = agent.filter(|agent| agent.connection == connection && agent.runs_items())
-            else {
+            let Some(agent) = agent.filter(|agent| agent.connection == connection) else {
                 continue;
             };
+            if !agent.runs_items() {
+                self.outdated.get_or_insert_with(|| outdated_under_workers(&name));
+                continue;
+            }
             self.sessions += 1;
             let (say, says) = mpsc::unbounded_channel();
             let link = Link {
@@ -631,7 +641,11 @@ impl Process<'_> {
             done_with: done_with.collect(),
             verdict: self.verdict,
             fault: None,
-            trouble: self.trouble.lock().clone().or_else(|| self.unsent.clone()),
+            trouble: {
+                let of_store = self.trouble.lock().clone();
+                let others = self.unsent.as_ref().or(self.outdated.as_ref());
+                of_store.or_else(|| others.cloned())
+            },
         }
     }
 }
