@@ -184,7 +184,11 @@ mod tests {
         let error = lines.push(b"2", &mut |_| {}).unwrap_err();
         assert_eq!(error, BadLines::TooLarge);
         let message = error.to_string();
-        for part in ["more than 64 MiB together", "several Tasks", "name these in the items"] {
+        for part in [
+            "more than 64 MiB together",
+            "several Tasks",
+            "name these in the items",
+        ] {
             assert!(message.contains(part), "{part}: {message}");
         }
     }
