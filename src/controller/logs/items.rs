@@ -2,8 +2,8 @@
 //! the store, which is the truth under any leader.
 
 use std::{
-    collections::BTreeMap,
-    sync::Arc,
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -41,6 +41,7 @@ use skyward_store::{
     maps::{Head, Heads, MapError, Outcome, Record, Writer},
 };
 use skyward_subresources::items::{Again, ItemsQuery, Order, attempt, has_run_again};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use super::{Answer, Shared, Task};
 use crate::maps::{of_stored, replay};
@@ -50,8 +51,6 @@ const PAGE: usize = 4096;
 const PAGE_BYTES: u64 = 4 * 1024 * 1024;
 /// Ranges in one write of the log.
 const RANGES: usize = 65_536;
-/// One request at a time retries items.
-static RETRYING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// How long the records of a log are kept for the next page.
 const KEPT: Duration = Duration::from_mins(1);
 
@@ -59,6 +58,27 @@ const KEPT: Duration = Duration::from_mins(1);
 struct Page {
     outcomes: Vec<Outcome>,
     rest: String,
+}
+
+/// One request at a time retries items of a Task. Those of another Task do not wait for it: it waits for the API server,
+/// which may be slow for one namespace. A Task is known only while a request has or awaits its turn.
+#[derive(Debug, Default)]
+pub(super) struct Retrying(Mutex<HashMap<String, Weak<Turn<()>>>>);
+
+impl Retrying {
+    /// Waits until no other request retries items of this Task.
+    async fn turn(&self, uid: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut known = self.0.lock();
+            known.retain(|_, turn| turn.strong_count() > 0);
+            known.get(uid).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let new = Arc::default();
+                known.insert(uid.to_owned(), Arc::downgrade(&new));
+                new
+            })
+        };
+        turn.lock_owned().await
+    }
 }
 
 /// The records of the log that was read last, without their bodies: a list of a million items has hundreds of pages, and
@@ -289,7 +309,7 @@ pub(super) async fn retry(
         .ok_or_else(|| bad("name: name the Task".to_owned()))?;
     let client = shared.client.clone().ok_or_else(super::just_begun)?;
     // A request that was sent twice would take the log over from the map that the first one has begun.
-    let _turn = RETRYING.lock().await;
+    let _turn = shared.retrying.turn(&uid).await;
     let api: Api<TaskObject> = Api::namespaced(client.clone(), &namespace);
     let unread = |error| {
         let why = format!("Task {name:?} and its Pool cannot be read now ({error}); try again");
@@ -326,9 +346,12 @@ pub(super) async fn retry(
             "Task {name:?} ended before its items were read, so none can run again: create the Task again\n"
         ));
     };
-    let _look = shared.maps.acquire().await;
-    shared.store.charge(&uid, &namespace);
-    let items = reopened(&shared.store, shared.epoch, &uid, total, &again).await?;
+    let items = {
+        // Not while the API server is waited for: others look through logs, too.
+        let _look = shared.maps.acquire().await;
+        shared.store.charge(&uid, &namespace);
+        reopened(&shared.store, shared.epoch, &uid, total, &again).await?
+    };
     let open = items.total() - items.done().len();
     if open == 0 {
         return Ok(format!("Task {name:?} has no item to retry\n"));
@@ -338,6 +361,7 @@ pub(super) async fn retry(
     (shared.forget)(&namespace);
     let version = task.metadata.resource_version.as_deref().unwrap_or_default();
     let next = begun_anew(status, &items, task.metadata.generation, now);
+    drop(items);
     let change = patch(&uid, version, &next);
     let change = serde_json::from_value(change).map_err(|error| bad(error.to_string()))?;
     api.patch_status(name, &PatchParams::default(), &Patch::<()>::Json(change))
@@ -433,6 +457,7 @@ fn begun_anew(status: TaskStatus, items: &Items, generation: Option<i64>, now: T
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use futures::FutureExt;
     use skyward_planner::map::outcome::{Outcome as Said, body};
     use skyward_store::maps::Ended;
 
@@ -564,6 +589,21 @@ mod tests {
         last.keep(TASK, &records);
         assert_eq!(last.of(TASK), records);
         assert_eq!(last.of("another"), []);
+    }
+
+    #[tokio::test]
+    async fn a_retry_waits_for_another_one_of_its_own_task_alone_and_leaves_nothing_in_memory() {
+        let retrying = Retrying::default();
+        let first = retrying.turn(TASK).await;
+        let mut second = Box::pin(retrying.turn(TASK));
+        assert!(second.as_mut().now_or_never().is_none(), "the first one goes on");
+        let other = retrying.turn("another");
+        assert!(other.now_or_never().is_some(), "another Task waits for it");
+        drop(first);
+        drop(second.await);
+        drop(retrying.turn("a third").await);
+        let known = retrying.0.lock();
+        assert_eq!(known.keys().collect::<Vec<_>>(), ["a third"]);
     }
 
     #[tokio::test]

@@ -156,6 +156,7 @@ async fn listen(context: &Context, mut ready: watch::Receiver<Option<Arc<ServerC
         streams: Arc::new(Semaphore::new(STREAMS)),
         maps: Arc::new(Semaphore::new(MAPS)),
         last_read: Arc::default(),
+        retrying: Arc::default(),
         client: Some(context.client.clone()),
         forget: Arc::new(move |namespace| references.forget(namespace)),
         epoch: context.epoch,
@@ -190,6 +191,7 @@ struct Shared {
     /// Logs of maps that are looked through.
     maps: Arc<Semaphore>,
     last_read: Arc<items::LastRead>,
+    retrying: Arc<items::Retrying>,
     /// `None` in tests, which retry nothing.
     client: Option<kube::Client>,
     /// What was read of Secrets and ConfigMaps of a namespace is read anew.

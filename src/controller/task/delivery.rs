@@ -12,6 +12,7 @@ use skyward_planner::{
     task::{
         message::{StartError, StartOrder},
         references::{Unresolved, unchanged},
+        status::Why,
     },
 };
 use skyward_remote::{Agent, agent::BundleBytes as _, turns::Turns};
@@ -130,6 +131,15 @@ pub(crate) fn outdated(machine: &str, lacks: &str) -> Unresolved {
             "the agent of machine \"{machine}\" is of an earlier version, which {lacks}; it is replaced once the runs there have ended, and the Task goes on by itself"
         ),
     }
+}
+
+/// Workers of a map run on a machine whose agent knows no items, as after the operator was set back to an earlier version
+/// for a while. They never end by themselves, and the agent is not replaced before they do.
+pub(crate) fn outdated_under_workers(machine: &str) -> Why {
+    let message = format!(
+        "the agent of machine \"{machine}\" is of an earlier version, which runs no items of forEach, and is replaced once the runs there have ended; delete Machine \"{machine}\" where workers of this Task run already: their items then run elsewhere"
+    );
+    Why::new(reason::AGENT_OUTDATED, message)
 }
 
 #[cfg(test)]

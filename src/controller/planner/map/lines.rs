@@ -46,7 +46,8 @@ impl fmt::Display for BadLines {
             Self::TooMany => write!(f, "there are more than {MOST_ITEMS} items: make several Tasks"),
             Self::TooLarge => write!(
                 f,
-                "the items take more than {} MiB: write what is large into files, and name these in the items",
+                "the items take more than {} MiB together, which is the most of one Task: make several Tasks, each with a part \
+                 of the items, or write what is large into files, and name these in the items",
                 ALL_BYTES >> 20
             ),
         }
@@ -171,6 +172,25 @@ mod tests {
         }
         assert_eq!(lines.clone().finish(&mut |_| {}), Ok(1_000_000));
         assert_eq!(lines.push(b"1\n", &mut |_| {}), Err(BadLines::TooMany));
+    }
+
+    #[test]
+    fn items_that_are_too_large_together_are_refused_with_the_limit_and_the_ways_around_it() {
+        let mut lines = Lines {
+            offset: ALL_BYTES - 1,
+            ..Lines::default()
+        };
+        lines.push(b"1", &mut |_| {}).unwrap();
+        let error = lines.push(b"2", &mut |_| {}).unwrap_err();
+        assert_eq!(error, BadLines::TooLarge);
+        let message = error.to_string();
+        for part in [
+            "more than 64 MiB together",
+            "several Tasks",
+            "name these in the items",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
     }
 
     proptest! {

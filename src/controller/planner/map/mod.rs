@@ -8,7 +8,7 @@
 //! - [`items`]: where each item is, as a fold over the records; `holders`: the worker of each granted item.
 //! - [`pace`]: how many items make a chunk, and how many chunks are on their way to a worker.
 //! - [`outcome`]: the stored form of the end of an item.
-//! - [`fitness`]: whether an attempt of an item failed, or its machine could not begin it.
+//! - [`fitness`]: whether an attempt of an item failed, or its machine could not begin it, or no machine could.
 //! - [`matrix`], [`lines`]: the items of a matrix and of a file.
 //! - [`plan`]: grants, chunks, recalls, and the end. Begin reading there.
 //! - [`leader`]: what is kept from one plan to the next, and in which order things are stored, used and acknowledged.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use skyward_api::condition::{cut, reason};
 use skyward_planner::{
     map::{
-        fitness::{Judgement, judge},
+        fitness::{Fault, Judgement, judge},
         leader::{Event, Heard, Life},
         outcome::{self, Outcome},
         record::{Cause, Worker},
@@ -29,6 +29,15 @@ use crate::task::{
 /// Most bytes of a message about an item that failed.
 pub(super) const MESSAGE: usize = 1000;
 
+/// What the end of an attempt means beyond its item.
+#[derive(Debug, Default)]
+pub(super) struct Meaning {
+    /// How it ended, if its machine gets no other item for now.
+    pub(super) unfit: Option<Why>,
+    /// Whether the map is no further with it.
+    pub(super) is_vain: bool,
+}
+
 impl Process<'_> {
     pub(super) fn policy(&self) -> Policy<'_> {
         Policy {
@@ -37,11 +46,17 @@ impl Process<'_> {
         }
     }
 
-    /// The end of an attempt of an item, in the form that the leader takes; and how it ended, if its machine gets no other
-    /// item for now.
-    pub(super) fn ended(&self, machine: &str, end: &ItemEnded) -> (Heard<Bytes>, Option<Why>) {
+    /// The end of an attempt of an item that a worker tells, in the form that the leader takes; and what it means for
+    /// the machine and the map.
+    pub(super) fn ended(
+        &mut self,
+        machine: &Arc<str>,
+        worker: Worker,
+        end: &ItemEnded,
+    ) -> (Heard<Bytes>, Meaning) {
         let finished = told::item(end);
         let why = reason_of(&finished);
+        let fault = self.fault(machine, worker, end, why);
         let policy = self.policy();
         let took = Duration::from_micros(end.microseconds);
         let failure = Failure {
@@ -53,7 +68,8 @@ impl Process<'_> {
             cause,
             for_good,
             is_unfit,
-        } = judge(why, policy.action(&failure), took);
+            is_vain,
+        } = judge(why, policy.action(&failure), took, fault);
         let counts = self
             .leader
             .as_ref()
@@ -62,7 +78,7 @@ impl Process<'_> {
         let has_failed = !matches!(why, reason::SUCCEEDED | reason::INTERRUPTED | reason::STOPPED);
         let pause = match cause {
             // Else other machines that are no better would use up its interruptions at once.
-            Cause::Interruption if is_unfit => policy.pause(counts.interruptions.saturating_add(1)),
+            Cause::Interruption if is_vain => policy.pause(counts.interruptions.saturating_add(1)),
             _ if has_failed => policy.pause(counts.failures.saturating_add(1)),
             _ => Duration::ZERO,
         };
@@ -81,7 +97,7 @@ impl Process<'_> {
             } else {
                 "[not shown: the Secrets it may hold cannot be read now]".to_owned()
             },
-            machine: machine.to_owned(),
+            machine: machine.to_string(),
             milliseconds: end.microseconds / 1000,
         };
         let value = if cause == Cause::Success {
@@ -101,7 +117,31 @@ impl Process<'_> {
             bytes: body.len(),
             body,
         };
-        (heard, is_unfit.then(|| Why::new(why, outcome.message)))
+        let unfit = is_unfit.then(|| Why::new(why, outcome.message));
+        (heard, Meaning { unfit, is_vain })
+    }
+
+    /// Whose fault it is, if the item could not start. Ends that come again count once.
+    fn fault(&mut self, machine: &Arc<str>, worker: Worker, end: &ItemEnded, why: &str) -> Fault {
+        let Some(leader) = &self.leader else {
+            return Fault::Unknown;
+        };
+        let items = leader.items();
+        if !items.counts_from(worker, end.index, end.attempt) {
+            return Fault::Unknown;
+        }
+        // Only of a start that failed it matters what the others do.
+        let others_may = why == reason::START_FAILED
+            && leader.holders().any(|holder| {
+                let known = self.workers.get(&holder.rank);
+                let known = known.filter(|_| holder.attempt == self.order.attempt);
+                known.is_some_and(|known| {
+                    known.life != Life::Lost
+                        && known.machine != *machine
+                        && !self.starts.fails_on(&known.machine)
+                })
+            });
+        self.starts.on_end(machine, end.index, why, others_may)
     }
 
     /// No worker on that machine gets another item; their dispatcher ends them.

@@ -27,6 +27,7 @@ use skyward_api::{
 use skyward_planner::{
     base::key::Key,
     map::{
+        fitness::Starts,
         indices::SHOWN_BYTES,
         items::Items as States,
         leader::{Command, Event as MapEvent, Heard, Leader, Life},
@@ -50,7 +51,7 @@ use tokio::{
 };
 
 use self::{
-    ends::MESSAGE,
+    ends::{MESSAGE, Meaning},
     items::{Items, NoItems},
     link::{Link, News, Say},
     log::{Log, LogError, Trouble},
@@ -62,7 +63,10 @@ pub(crate) use self::{
 };
 use crate::{
     context::Context,
-    task::effects::{EffectRunner, now},
+    task::{
+        delivery::outdated_under_workers,
+        effects::{EffectRunner, now},
+    },
 };
 
 /// News of machines that wait: each may have the value of an item.
@@ -131,7 +135,9 @@ pub(crate) async fn run(
             not_before: BTreeMap::new(),
             early: BTreeSet::new(),
             unsent: None,
+            outdated: None,
             unfit: BTreeMap::new(),
+            starts: Starts::default(),
             not_begun: 0,
             failed: (0, String::new()),
         };
@@ -256,9 +262,13 @@ struct Process<'a> {
     early: BTreeSet<u32>,
     /// What kept the last items from being sent, until one ends.
     unsent: Option<Why>,
+    /// A machine whose agent runs no items, with what helps.
+    outdated: Option<Why>,
     /// Ranks of workers whose machine cannot begin items, and how the last attempt ended there.
     unfit: BTreeMap<u32, Why>,
-    /// Attempts that their machine could not begin.
+    /// Where programs start.
+    starts: Starts,
+    /// Attempts with which the map is no further, as they did not begin.
     not_begun: u64,
     /// How many items have failed, and their indices in words: thousands of ranges are not written out for nothing.
     failed: (u32, String),
@@ -343,6 +353,7 @@ impl Process<'_> {
             others_are_gone,
         } = news;
         if let Some(states) = self.states.take() {
+            self.starts = Starts::new(states.done().len() > states.failed().len());
             let mut leader = Leader::new(spec, states);
             leader.rest_anew(|failures| self.policy().pause(failures), at);
             self.leader = Some(leader);
@@ -381,6 +392,7 @@ impl Process<'_> {
 
     /// Opens streams to machines that are connected, and forgets those to others.
     fn connect(&mut self) {
+        self.outdated = None;
         let mut wanted: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         for worker in self.workers.values().filter(|worker| worker.life != Life::Lost) {
             if let Some(connection) = worker.connection {
@@ -403,10 +415,13 @@ impl Process<'_> {
             }
             let key = MachineKey::new(self.pool.namespace.as_str(), &*name);
             let agent = self.context.sessions.agent(&key);
-            let Some(agent) = agent.filter(|agent| agent.connection == connection && agent.runs_items())
-            else {
+            let Some(agent) = agent.filter(|agent| agent.connection == connection) else {
                 continue;
             };
+            if !agent.runs_items() {
+                self.outdated.get_or_insert_with(|| outdated_under_workers(&name));
+                continue;
+            }
             self.sessions += 1;
             let (say, says) = mpsc::unbounded_channel();
             let link = Link {
@@ -505,7 +520,7 @@ impl Process<'_> {
             attempt: run.attempt,
             rank: run.rank,
         };
-        let mut unfit = None;
+        let mut meaning = Meaning::default();
         let heard = match told.message {
             None => return,
             Some(Message::Holds(holds)) => {
@@ -528,8 +543,8 @@ impl Process<'_> {
             },
             Some(Message::Ended(ended)) => {
                 self.unsent = None;
-                let (heard, why) = self.ended(name, &ended);
-                unfit = why;
+                let (heard, means) = self.ended(name, worker, &ended);
+                meaning = means;
                 heard
             }
         };
@@ -537,8 +552,10 @@ impl Process<'_> {
         let before = leader.items().ends();
         leader.on(MapEvent::Heard(worker, session, heard), at);
         let ends = leader.items().ends() - before;
-        if let Some(why) = unfit.filter(|_| ends > 0) {
+        if meaning.is_vain {
             self.not_begun += ends;
+        }
+        if let Some(why) = meaning.unfit.filter(|_| ends > 0) {
             self.machine_is_unfit(name, &why);
         }
     }
@@ -624,7 +641,11 @@ impl Process<'_> {
             done_with: done_with.collect(),
             verdict: self.verdict,
             fault: None,
-            trouble: self.trouble.lock().clone().or_else(|| self.unsent.clone()),
+            trouble: {
+                let of_store = self.trouble.lock().clone();
+                let others = self.unsent.as_ref().or(self.outdated.as_ref());
+                of_store.or_else(|| others.cloned())
+            },
         }
     }
 }

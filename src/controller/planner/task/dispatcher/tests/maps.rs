@@ -6,7 +6,7 @@ use super::{world::World, *};
 use crate::{
     map::{leader::Life, plan::Verdict},
     pool::load::Demand,
-    task::status::Why,
+    task::{references::Unresolved, status::Why},
 };
 
 const TOTAL: u32 = 100;
@@ -298,6 +298,78 @@ fn a_pool_counts_with_the_items_of_a_map_that_could_use_more_places_and_of_no_ot
     world.quiet();
     let told = demand(&world);
     assert_eq!((told.places, told.for_maps, told.items), (1, 0, Duration::ZERO));
+}
+
+/// So many seconds in which each start of a worker is refused, as by an agent that runs no items.
+fn pass_with_old_agent(world: &mut World, seconds: u32) {
+    for _ in 0..seconds {
+        world.now += Duration::from_secs(1);
+        world.tell(Event::Tick);
+        loop {
+            if let Some(event) = world.watch.pop_front().or_else(|| world.answers.pop_front()) {
+                world.tell(event);
+            } else if world.effects.is_empty() {
+                break;
+            } else {
+                match world.effects.remove(0) {
+                    Effect::Start(order) => world.answers.push_back(Event::Started {
+                        run: order.run,
+                        connection: order.connection,
+                        result: Err(StartError::References(Unresolved {
+                            reason: reason::AGENT_OUTDATED,
+                            message: format!("the agent of machine \"{}\" is old", order.machine),
+                        })),
+                    }),
+                    effect => world.carry_out(effect, false, false),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_map_on_a_machine_with_an_agent_that_runs_no_items_says_so_and_its_refused_worker_is_no_demand() {
+    let mut world = World::new(1, 1);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    let told = MapTold {
+        useful: 1,
+        ..under_way()
+    };
+    world.tell(Event::MapTold(uid.clone(), 1, Box::new(told)));
+    pass_with_old_agent(&mut world, 12);
+    let status = world.status(&uid);
+    assert_eq!(status.reason, reason::AGENT_OUTDATED);
+    let running = condition::find(&status.conditions, condition::RUNNING).unwrap();
+    assert!(
+        running.message.contains("the agent of machine \"p-"),
+        "{}",
+        running.message
+    );
+    assert_eq!(demand(&world).places, 0, "another machine is ordered for it");
+    world.pass(12);
+    assert_ne!(
+        world.status(&uid).reason,
+        reason::AGENT_OUTDATED,
+        "the agent was replaced"
+    );
+    assert_eq!(ranks(&world), [0]);
+}
+
+#[test]
+fn what_a_map_says_of_an_old_agent_under_its_workers_stands_in_the_status_of_its_task() {
+    let mut world = World::new(1, 1);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let told = MapTold {
+        trouble: Some(Why::new(reason::AGENT_OUTDATED, "delete Machine \"p-0\"")),
+        ..under_way()
+    };
+    tell(&mut world, &uid, told);
+    world.pass(12);
+    assert_eq!(world.status(&uid).reason, reason::AGENT_OUTDATED);
+    tell(&mut world, &uid, under_way());
+    world.pass(12);
+    assert_ne!(world.status(&uid).reason, reason::AGENT_OUTDATED);
 }
 
 #[test]
