@@ -1,5 +1,6 @@
 //! Tasks whose files come from git.
 
+use rstest::rstest;
 use skyward_api::condition;
 
 use super::{world::World, *};
