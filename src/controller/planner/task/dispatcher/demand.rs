@@ -3,11 +3,11 @@
 //!
 //! A Task that could not start whatever machines there were is no work, such as one whose Secret is missing, one whose git
 //! source failed again and again, or one that pauses after a failure (`retries.backoff`): a Pool neither grows nor stays
-//! awake for it. Tasks that wait for other Tasks are not in the queue at all. A map that runs waits for the places that more workers of it would have; how long
-//! its items take is measured by itself. Where no machine takes runs, its Secrets and ConfigMaps are looked for all the
-//! same, so that it wakes a Pool that sleeps as soon as they are there. A Pool without any machine has no work while
-//! nothing is known of what its Tasks name: a Task whose Secret is missing must wake no Pool, neither when the Task
-//! comes nor when another controller begins to lead.
+//! awake for it. Tasks that wait for other Tasks are not in the queue at all. A map that runs waits for the places that
+//! more workers of it would have; how long its items take is measured by itself. Where no machine takes runs, its Secrets
+//! and ConfigMaps are looked for all the same, so that it wakes a Pool that sleeps as soon as they are there. A Pool
+//! without any machine has no work while nothing is known of what its Tasks name: a Task whose Secret is missing must wake
+//! no Pool, neither when the Task comes nor when another controller begins to lead.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use super::{
     state::{Fetch, Stage, Waiting},
 };
 use crate::{
-    base::time::{doubled, elapsed},
+    base::time::doubled,
     task::{
         message::{Effect, FetchKey, FetchOrder, StartError},
         model::{Entry, MachineView, SlotAttempt, Uid},
@@ -134,7 +134,7 @@ impl Waiting {
         let is_due = matches!(
             &self.fetch,
             Fetch::Failed(until, why)
-                if why.reason != reason::SOURCE_INVALID && elapsed(*until, now) >= ASK_EVERY
+                if why.reason != reason::SOURCE_INVALID && *until + ASK_EVERY <= now
         );
         if is_due {
             self.fetch = Fetch::Not;
