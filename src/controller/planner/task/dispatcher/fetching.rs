@@ -40,7 +40,7 @@ const FROM_HOST: usize = 2;
 
 /// A source that failed so often in a row is no reason for a machine: about two minutes of tries.
 const HOPELESS: u32 = 8;
-/// Where no machine is there, one is asked for that long after the last try would have been repeated.
+/// Where no machine is there, one is asked for that long after the time at which the source would have been tried again.
 const ASK_EVERY: Duration = Duration::from_hours(1);
 
 /// The fetches under way.
@@ -128,15 +128,9 @@ impl Waiting {
         why.reason != reason::SOURCE_UNAVAILABLE || self.failed_fetches >= HOPELESS
     }
 
-    /// Where no machine has tried the source for an hour, the Task asks for one until its next try. What the repository
-    /// lacks is looked for by machines that are there for other work: another Task is more often the remedy.
+    /// Where no machine has tried the source for an hour, the Task asks for one until its next try.
     pub(super) fn ask_for_source(&mut self, now: Timestamp) {
-        let is_due = matches!(
-            &self.fetch,
-            Fetch::Failed(until, why)
-                if why.reason != reason::SOURCE_INVALID && *until + ASK_EVERY <= now
-        );
-        if is_due {
+        if matches!(&self.fetch, Fetch::Failed(until, _) if *until + ASK_EVERY <= now) {
             self.fetch = Fetch::Not;
             self.obstacle = None;
             self.failed_fetches = self.failed_fetches.min(HOPELESS - 1);
