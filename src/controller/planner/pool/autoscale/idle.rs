@@ -1,9 +1,9 @@
 //! When a Pool that has nothing to do sleeps, and when it wakes. Pure.
 //!
-//! A Pool is idle from its last work on, or from its first machine that took work where there was none. A third of the
-//! time before it sleeps it says so. A Pool that is woken soon after it fell asleep waits twice as long before it
-//! sleeps again, up to eight times: work that comes in a rhythm a little longer than `idleTimeout` would make it start
-//! its machines each time for nothing.
+//! A Pool is idle from its last work on, or from its first machine that took work where there was none; a Pool whose
+//! machines fail before they take work is idle without such a machine. A third of the time before it sleeps it says so.
+//! A Pool that is woken soon after it fell asleep waits twice as long before it sleeps again, up to eight times: work
+//! that comes in a rhythm a little longer than `idleTimeout` would make it start its machines each time for nothing.
 
 use std::time::Duration;
 

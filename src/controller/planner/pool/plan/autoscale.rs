@@ -280,7 +280,8 @@ fn in_words(time: Duration) -> String {
     }
 }
 
-/// How long the Pool may be idle: as its spec says, else as the Providers of its machines say.
+/// How long the Pool may be idle: as its spec says, else as the Providers of its machines say. A Pool whose machines fail
+/// has none between two tries: then each of its Providers counts.
 fn idle_timeout(draft: &Draft<'_>, record: &PoolScaling) -> Option<Duration> {
     let seen = draft.seen;
     match &seen.pool.spec.idle_timeout {
@@ -290,9 +291,22 @@ fn idle_timeout(draft: &Draft<'_>, record: &PoolScaling) -> Option<Duration> {
             let facts = draft
                 .live()
                 .filter_map(|machine| seen.providers.get(&machine.place.provider));
-            facts.filter_map(|facts| facts.idle_timeout).min()
+            let of_machines = facts.filter_map(|facts| facts.idle_timeout).min();
+            if fails(draft) && draft.live().next().is_none() {
+                seen.providers
+                    .values()
+                    .filter_map(|facts| facts.idle_timeout)
+                    .min()
+            } else {
+                of_machines
+            }
         }
     }
+}
+
+/// Whether the last tries to get a machine failed, by the record.
+const fn fails(draft: &Draft<'_>) -> bool {
+    draft.seen.pool.status.failed_attempts > 0
 }
 
 fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
@@ -367,17 +381,21 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
     }
 }
 
-/// Since when the Pool is idle; `None`: it is not, nothing is known, or no machine was ready yet.
+/// Since when the Pool is idle; `None`: it is not, nothing is known, or its first machine starts. A machine that starts in
+/// place of one that failed before it took Tasks may fail, too, and each is paid for: such a Pool is idle without any.
 fn idle_since(draft: &Draft<'_>, record: &PoolScaling) -> Option<jiff::Timestamp> {
     let load = draft.seen.load.as_ref().filter(|load| load.is_idle())?;
-    let first_ready = draft.live().filter_map(|machine| machine.ready_at).min()?;
+    let first_ready = draft.live().filter_map(|machine| machine.ready_at).min();
+    if first_ready.is_none() && !fails(draft) {
+        return None;
+    }
     // The clock of the leader that wrote it may have been ahead: that must not keep machines without work.
     let recorded = record.idle_since.as_ref().map(|since| since.0.min(draft.now));
     let known = match recorded {
         Some(recorded) => load.uses.last_used(1).map_or(recorded, |last| last.max(recorded)),
         None => load.uses.unused_since(1)?,
     };
-    Some(known.max(first_ready))
+    Some(first_ready.map_or(known, |ready| known.max(ready)))
 }
 
 fn wakes(draft: &Draft<'_>, record: &PoolScaling) -> bool {

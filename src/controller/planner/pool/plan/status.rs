@@ -143,11 +143,20 @@ fn conditions(draft: &Draft<'_>, counts: &Counts) -> Vec<NewCondition> {
         } else {
             (reason::OFF, "nodes.desired is 0: Tasks wait until it is raised.")
         };
-        let message = if exist == 0 {
+        let mut message = if exist == 0 {
             what.to_owned()
         } else {
             format!("{what} {exist} machines are being returned.")
         };
+        // A Pool that wakes within the hour says what failed before, although the machine is gone.
+        let last_failure = draft.last_failure.as_ref();
+        if let Some(failure) = last_failure.filter(|_| draft.asleep && draft.status.failed_attempts > 0) {
+            let failed = draft.status.failed_attempts;
+            message = format!(
+                "{message} Its last {failed} tries to get a machine failed. {}{failure}",
+                failures::MARKER
+            );
+        }
         let is_ready = exist == 0 || draft.asleep;
         conditions.push(NewCondition::new(READY, is_ready, why, message.clone()));
         if exist > 0 {

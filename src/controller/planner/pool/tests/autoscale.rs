@@ -557,6 +557,60 @@ fn a_run_an_uncollected_value_and_waiting_work_keep_a_pool_awake() {
     assert_eq!(deleted(&decide(&seen)).len(), 2);
 }
 
+/// Nothing has waited for as long as the Pool may be idle, and its last machines failed before they took Tasks.
+fn never_ready() -> Observed {
+    let mut seen = sleepy();
+    seen.machines = vec![booting(0)];
+    is_idle_since(&mut seen, 1, NOW - 600);
+    seen.pool.status.failed_attempts = 2;
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 30)));
+    seen
+}
+
+#[test]
+fn a_pool_whose_machines_never_become_ready_sleeps_when_nothing_waits_and_keeps_its_last_failure() {
+    let mut seen = never_ready();
+    let mut first = seen.clone();
+    first.pool.status.failed_attempts = 0;
+    assert!(deleted(&decide(&first)).is_empty(), "its first machine starts");
+    let mut waiting = seen.clone();
+    waiting.load.as_mut().unwrap().demand.places = 1;
+    assert!(deleted(&decide(&waiting)).is_empty(), "a Task waits for it");
+    assert!(deleted(&decide_at(&seen, NOW - 1)).is_empty(), "too early");
+    seen.machines.push(failed(1, NOW - 10));
+    let asleep = decide(&seen);
+    assert!(created(&asleep).is_empty());
+    let gone = deleted(&asleep);
+    assert!(gone.contains(&("m-0".to_owned(), Why::Asleep, true)), "{gone:?}");
+    assert_eq!(asleep.status.phase, Some(PoolPhase::Sleeping));
+    let mut seen = after(&seen, &asleep);
+    seen.machines.clear();
+    let later = decide_at(&seen, NOW + 60);
+    let (status, why, message) = condition(&later, READY).unwrap();
+    assert_eq!((status.as_str(), why.as_str()), ("True", reason::SLEEPING));
+    assert!(message.contains("cannot be pulled"), "{message}");
+    seen.load.as_mut().unwrap().demand.places = 1;
+    let woken = decide_at(&seen, NOW + 9_000);
+    assert_eq!(created(&woken), [0, 1], "the next Task wakes it");
+}
+
+#[test]
+fn a_pool_that_has_no_machine_between_two_failed_tries_sleeps_as_its_providers_say() {
+    let mut seen = never_ready();
+    seen.pool.spec.idle_timeout = None;
+    seen.machines.clear();
+    seen.pool.status.last_failure_at = Some(Time(at(NOW - 3600)));
+    assert_eq!(
+        created(&decide(&seen)),
+        [0, 1],
+        "the hour is over, and machines cost nothing"
+    );
+    of_local(&mut seen).idle_timeout = Some(Duration::from_mins(10));
+    let asleep = decide(&seen);
+    assert_eq!(created(&asleep), Vec::<u32>::new());
+    assert_eq!(asleep.status.phase, Some(PoolPhase::Sleeping));
+}
+
 /// Asleep since then.
 fn asleep_since(second: i64) -> Observed {
     let mut seen = sleepy();

@@ -1,13 +1,13 @@
 //! The work that waits for machines, as the plan of the Pool counts with it. Counts only: what a Pool makes of it is not
 //! decided here.
 //!
-//! A Task that could not start whatever machines there were is no work, such as one whose Secret is missing, or one that
-//! pauses after a failure (`retries.backoff`): a Pool neither grows nor stays awake for it. Tasks that wait for other
-//! Tasks are not in the queue at all. A map that runs waits for the places that more workers of it would have; how long
-//! its items take is measured by itself. Where no machine takes runs, its Secrets and ConfigMaps are looked for all the
-//! same, so that it wakes a Pool that sleeps as soon as they are there. A Pool without any machine has no work while
-//! nothing is known of what its Tasks name: a Task whose Secret is missing must wake no Pool, neither when the Task
-//! comes nor when another controller begins to lead.
+//! A Task that could not start whatever machines there were is no work, such as one whose Secret is missing, one whose git
+//! source failed again and again, or one that pauses after a failure (`retries.backoff`): a Pool neither grows nor stays
+//! awake for it. Tasks that wait for other Tasks are not in the queue at all. A map that runs waits for the places that
+//! more workers of it would have; how long its items take is measured by itself. Where no machine takes runs, its Secrets
+//! and ConfigMaps are looked for all the same, so that it wakes a Pool that sleeps as soon as they are there. A Pool
+//! without any machine has no work while nothing is known of what its Tasks name: a Task whose Secret is missing must wake
+//! no Pool, neither when the Task comes nor when another controller begins to lead.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::{
     Dispatcher,
     durations::Counted,
     queue::{names_references, read_references},
-    state::{References, Stage, TaskState},
+    state::{References, Stage, TaskState, Waiting},
 };
 use crate::{
     base::time::elapsed,
@@ -86,8 +86,25 @@ impl Dispatcher {
         let Some(pool) = self.pool.clone().filter(|pool| pool.takes_work()) else {
             return;
         };
+        self.ask_for_sources(now);
         self.durations.counted = self.count(&pool);
         self.look_for_references(&pool, self.durations.counted, now);
+    }
+
+    /// Where no machine tries the sources of Tasks from git, the Tasks ask for one now and then.
+    fn ask_for_sources(&mut self, now: Timestamp) {
+        if self.machines.values().any(MachineView::takes_runs) {
+            return;
+        }
+        for (_, _, _, uid) in &self.queue {
+            if let Some(TaskState {
+                stage: Stage::Waiting(waiting),
+                ..
+            }) = self.tasks.get_mut(uid)
+            {
+                waiting.ask_for_source(now);
+            }
+        }
     }
 
     /// Tasks have come: where there is no machine, what they name is looked for at once, and with each tick where many
@@ -215,15 +232,17 @@ fn is_unread(task: &TaskState, pool: &PoolView) -> bool {
 
 /// Whether the Task could not start whatever machines there were.
 fn is_stuck(task: &TaskState, pool: &PoolView) -> bool {
-    let obstacle = match &task.stage {
-        Stage::Waiting(waiting) => waiting.obstacle.as_ref(),
+    let waiting = match &task.stage {
+        Stage::Waiting(waiting) => Some(waiting),
         Stage::Placing(_) | Stage::Running(_) | Stage::Ending(_) => None,
     };
+    let obstacle = waiting.and_then(|waiting| waiting.obstacle.as_ref());
+    let lacks_source = waiting.is_some_and(Waiting::lacks_source);
     let fits = match task.entry.placement {
         Some(Placement::One) => true,
         Some(Placement::All(processes)) => processes <= pool.concurrency,
         Some(Placement::Rank(rank)) => rank < pool.desired,
         None => false,
     };
-    !fits || task.pauses() || obstacle.is_some_and(|why| STUCK.contains(&why.reason))
+    !fits || task.pauses() || lacks_source || obstacle.is_some_and(|why| STUCK.contains(&why.reason))
 }

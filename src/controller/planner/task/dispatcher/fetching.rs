@@ -4,6 +4,9 @@
 //! A Task that waits for its files holds no place, and few fetches go to one host at a time, so that a slow host
 //! delays nobody else. Tasks with the same source, and the same choice of its files, share a fetch: one that begins
 //! after they came, since a branch may have moved on before.
+//!
+//! A source that fails for long, as with a wrong password, is tried by a machine that is there and keeps no machine for
+//! that. Since only a machine can try it, the Task asks for one again after an hour without any.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,6 +38,11 @@ pub(super) const LONGEST: Duration = Duration::from_mins(5);
 const OF_MACHINE: usize = 4;
 /// Fetches from one host at the same time.
 const FROM_HOST: usize = 2;
+
+/// A source that failed so often in a row is no reason for a machine: about two minutes of tries.
+const HOPELESS: u32 = 8;
+/// Where no machine is there, one is asked for that long after the time at which the source would have been tried again.
+const ASK_EVERY: Duration = Duration::from_hours(1);
 
 /// The fetches under way.
 #[derive(Debug, Default)]
@@ -109,6 +117,38 @@ pub(super) fn files<'a>(
 /// Whether such a trouble is one of fetching.
 pub(super) fn is_of_git(reason: &str) -> bool {
     [reason::SOURCE_UNAVAILABLE, reason::SOURCE_INVALID].contains(&reason)
+}
+
+impl Waiting {
+    /// Takes up from the record that the source failed: a Pool that sleeps must not wake because another controller
+    /// leads. A machine that is there tries it at once.
+    pub(super) fn recall_fetch(&mut self, entry: &Entry, now: Timestamp) {
+        let is_wanted = entry.git().is_some() && entry.recorded_source().is_none();
+        let told = self.told.clone();
+        let Some(why) = told.filter(|why| is_wanted && is_of_git(why.reason)) else {
+            return;
+        };
+        self.failed_fetches = HOPELESS;
+        self.obstacle = Some(why.clone());
+        self.fetch = Fetch::Failed(now, why);
+    }
+
+    /// Whether the source failed so often, or in such a way, that the Task is no reason for a machine.
+    pub(super) fn lacks_source(&self) -> bool {
+        let Fetch::Failed(_, why) = &self.fetch else {
+            return false;
+        };
+        why.reason != reason::SOURCE_UNAVAILABLE || self.failed_fetches >= HOPELESS
+    }
+
+    /// Where no machine has tried the source for an hour, the Task asks for one until its next try.
+    pub(super) fn ask_for_source(&mut self, now: Timestamp) {
+        if matches!(&self.fetch, Fetch::Failed(until, _) if *until + ASK_EVERY <= now) {
+            self.fetch = Fetch::Not;
+            self.obstacle = None;
+            self.failed_fetches = self.failed_fetches.min(HOPELESS - 1);
+        }
+    }
 }
 
 impl Fetching {

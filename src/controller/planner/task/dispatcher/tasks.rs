@@ -52,7 +52,9 @@ impl Dispatcher {
         let stage = if running {
             Stage::Running(self.recorded_attempt(&entry, now))
         } else {
-            Stage::Waiting(Waiting::new(&entry, None, now))
+            let mut waiting = Waiting::new(&entry, None, now);
+            waiting.recall_fetch(&entry, now);
+            Stage::Waiting(waiting)
         };
         if entry.has_own_pool {
             self.own_pool.tasks.insert(uid.clone());

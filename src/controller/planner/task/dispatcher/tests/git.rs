@@ -1,5 +1,6 @@
 //! Tasks whose files come from git.
 
+use rstest::rstest;
 use skyward_api::condition;
 
 use super::{world::World, *};
@@ -217,6 +218,96 @@ fn a_host_that_fails_is_asked_again_with_longer_and_longer_pauses_and_the_reason
         world.calm();
         assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
     }
+}
+
+/// Places that the Pool is asked for.
+fn places(world: &World) -> u32 {
+    world.dispatcher.load().unwrap().demand.places
+}
+
+/// The Pool sleeps.
+fn lose_all_machines(world: &mut World) {
+    while let Some(place) = world.machines.keys().next().copied() {
+        world.lose_machine(place);
+    }
+    world.quiet();
+}
+
+#[test]
+fn a_source_that_fails_again_and_again_is_tried_by_the_machine_that_is_there_and_asks_for_one_each_hour() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.repository = Some(Err(unavailable(reason::SOURCE_UNAVAILABLE)));
+    let uid = world.create_with("t", of(URL));
+    world.quiet();
+    world.pass(10);
+    assert_eq!(places(&world), 1, "a host may be away for some seconds");
+    world.pass(300);
+    assert_eq!(places(&world), 0);
+    let tries = world.fetches.len();
+    world.pass(300);
+    assert!(world.fetches.len() > tries, "the machine that is there tries it");
+    lose_all_machines(&mut world);
+    world.now += Duration::from_mins(50);
+    world.pass(6);
+    assert_eq!(places(&world), 0);
+    world.now += Duration::from_mins(20);
+    world.pass(6);
+    assert_eq!(places(&world), 1, "an hour is over");
+    world.add_machine(0);
+    world.show_views();
+    world.quiet();
+    world.pass(6);
+    assert_eq!(places(&world), 0, "one more try failed");
+    world.repository = Some(Ok(source("c1")));
+    world.calm();
+    assert_eq!(world.status(&uid).phase, Some(TaskPhase::Succeeded));
+}
+
+#[rstest]
+fn another_controller_asks_for_no_machine_for_a_source_whose_failure_is_on_record_until_an_hour_is_over(
+    #[values(reason::SOURCE_UNAVAILABLE, reason::SOURCE_INVALID)] why: &'static str,
+    #[values(true, false)] is_resumed: bool,
+) {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.repository = Some(Err(unavailable(why)));
+    let uid = world.create_with("t", of(URL));
+    world.quiet();
+    world.pass(300);
+    assert_eq!((world.status(&uid).reason.as_str(), places(&world)), (why, 0));
+    lose_all_machines(&mut world);
+    world.restart();
+    world.quiet();
+    world.pass(6);
+    assert_eq!((world.status(&uid).reason.as_str(), places(&world)), (why, 0));
+    if is_resumed {
+        // A person suspends the Task and lets it go on.
+        world.edit(&uid, |task| task.spec.suspend = Some(true));
+        world.quiet();
+        world.pass(6);
+        world.edit(&uid, |task| task.spec.suspend = Some(false));
+        world.quiet();
+    } else {
+        world.now += Duration::from_mins(70);
+    }
+    world.pass(6);
+    assert_eq!(places(&world), 1, "it is to be tried again");
+}
+
+#[test]
+fn another_controller_tries_a_source_that_failed_at_once_where_a_machine_is() {
+    let mut world = World::new(1, 1);
+    world.quiet();
+    world.repository = Some(Err(unavailable(reason::SOURCE_UNAVAILABLE)));
+    let uid = world.create_with("t", of(URL));
+    world.quiet();
+    world.pass(300);
+    world.repository = Some(Ok(source("c1")));
+    world.restart();
+    world.quiet();
+    world.pass(3);
+    assert_eq!(world.status(&uid).source, Some(source("c1")));
 }
 
 fn why_of(name: &str) -> &'static str {
