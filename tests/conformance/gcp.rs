@@ -155,13 +155,15 @@ fn a_quota_of_the_project_is_told_by_its_name_when_the_order_has_failed() {
 fn a_quota_of_a_region_is_told_with_the_region_and_another_region_sells_on() {
     for at_once in [true, false] {
         in_virtual_time(async || {
-            let bench = Bench::start("gcp", None).await;
+            let priced = json!([{ "instanceType": "g2-standard-4", "onDemand": "0.75" }]);
+            let settings = json!({ "regions": ["europe-west4"], "prices": priced });
+            let bench = Bench::start("gcp", Some(settings)).await;
             set(&bench, "answers", &json!({ "quotaLate": !at_once }));
             let offers = bench.provider.offers().await.unwrap();
             let sold: Vec<&Offer> = offers
                 .iter()
-                .filter(|offer| offer.accelerators.as_ref().is_some_and(|card| card.name == "L4"))
-                .filter(|offer| offer.on_demand.is_some() && offer.availability != Availability::No)
+                .filter(|offer| offer.instance_type == "g2-standard-4" && offer.on_demand.is_some())
+                .filter(|offer| offer.availability != Availability::No)
                 .collect();
             let region = |offer: &Offer| offer.region.rsplit_once('-').unwrap().0.to_owned();
             let (first, used_up) = (sold[0], region(sold[0]));
