@@ -12,7 +12,7 @@ use skyward_provider_kit::{
     mentions, said, says,
 };
 
-use super::{client::FIREWALLS, wire::Operation};
+use super::{client::FIREWALLS, config::region_of, wire::Operation};
 
 const REMEDIES: Remedies = Remedies {
     settings: "Correct the gcp settings of the Provider, or what its Pool overrides",
@@ -126,7 +126,8 @@ pub fn of_operation(operation: &Operation, what: &'static str) -> Option<Provide
 /// The same error of an order in this zone: of a quota of the zone's region, which all its zones have in common, it
 /// tells the region.
 pub fn in_zone(mut error: ProviderError, zone: &str) -> ProviderError {
-    if let (ErrorKind::Quota(words), Some((region, _))) = (&error.kind, zone.rsplit_once('-'))
+    let region = region_of(zone);
+    if let ErrorKind::Quota(words) = &error.kind
         && says(words, &[&format!("in region {region}")])
     {
         error.quota_region = Some(region.to_owned());
