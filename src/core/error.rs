@@ -117,6 +117,9 @@ pub struct ProviderError {
     pub code: Option<String>,
     /// What the provider said.
     pub message: String,
+    /// Of a used-up quota: the region whose zones have the quota in common, where offers are of zones. `None` where
+    /// the quota is taken for that of the order's own place.
+    pub quota_region: Option<String>,
 }
 
 impl ProviderError {
@@ -127,6 +130,7 @@ impl ProviderError {
             operation,
             code: None,
             message: message.into(),
+            quota_region: None,
         }
     }
 

@@ -31,6 +31,7 @@ impl ProviderPhase {
         Self::Failed(Failure {
             kind,
             message: message.into(),
+            quota_region: None,
         })
     }
 
@@ -47,6 +48,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What the provider says, with a remedy where one is known.
     pub message: String,
+    /// As in [`ProviderError`](crate::ProviderError), where a used-up quota kept it from being made.
+    pub quota_region: Option<String>,
 }
 
 /// Kinds of failure of a machine.

@@ -152,6 +152,49 @@ fn a_quota_of_the_project_is_told_by_its_name_when_the_order_has_failed() {
 }
 
 #[test]
+fn a_quota_of_a_region_is_told_with_the_region_and_another_region_sells_on() {
+    for at_once in [true, false] {
+        in_virtual_time(async || {
+            let priced = json!([{ "instanceType": "g2-standard-4", "onDemand": "0.75" }]);
+            let settings = json!({ "regions": ["europe-west4"], "prices": priced });
+            let bench = Bench::start("gcp", Some(settings)).await;
+            set(&bench, "answers", &json!({ "quotaLate": !at_once }));
+            let offers = bench.provider.offers().await.unwrap();
+            let sold: Vec<&Offer> = offers
+                .iter()
+                .filter(|offer| offer.instance_type == "g2-standard-4" && offer.on_demand.is_some())
+                .filter(|offer| offer.availability != Availability::No)
+                .collect();
+            let region = |offer: &Offer| offer.region.rsplit_once('-').unwrap().0.to_owned();
+            let (first, used_up) = (sold[0], region(sold[0]));
+            bench.sim.world(|world| {
+                let account = world.accounts.get_mut(ACCOUNT).unwrap();
+                account.quotas.insert(format!("{used_up} NVIDIA_L4_GPUS"), 0);
+            });
+            let refused = order(first, Market::OnDemand, 0);
+            let told = match bench.provider.create(&refused).await {
+                Err(error) => {
+                    assert!(at_once && matches!(error.kind, ErrorKind::Quota(_)), "{error}");
+                    error.quota_region
+                }
+                Ok(accepted) => {
+                    assert!(!at_once);
+                    let failure = failed(&bench, &machine(&refused, Some(&accepted.id))).await;
+                    failure.quota_region
+                }
+            };
+            assert_eq!(told, Some(used_up.clone()));
+            bench.bring_down(&refused, None).await;
+            let elsewhere = sold.iter().find(|offer| region(offer) != used_up).unwrap();
+            let taken = order(elsewhere, Market::OnDemand, 1);
+            let (running, _) = bench.bring_up(&taken).await;
+            bench.bring_down(&taken, Some(&running.id)).await;
+            bench.judge("a quota of a region");
+        });
+    }
+}
+
+#[test]
 fn a_zone_that_cannot_be_reached_makes_no_machine_gone() {
     in_virtual_time(async || {
         let bench = Bench::start("gcp", None).await;

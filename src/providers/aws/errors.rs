@@ -111,6 +111,7 @@ pub fn from_code(
         operation,
         code: (!code.is_empty()).then(|| code.to_owned()),
         message,
+        quota_region: None,
     }
 }
 

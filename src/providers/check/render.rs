@@ -102,12 +102,14 @@ impl Report {
             lines.extend(deviations(shape));
         }
         lines.push("fields that are not read, by name alone:".to_owned());
-        for shape in self.shapes.iter().filter(|shape| !shape.unread.is_empty()) {
-            let more = match shape.unread_more {
-                0 => String::new(),
-                more => format!(", and {more} more"),
-            };
-            lines.push(format!("  {}: {}{more}", of(shape), shape.unread.join(", ")));
+        for shape in &self.shapes {
+            let mut told = shape.unread.clone();
+            if shape.unread_more > 0 {
+                told.push(format!("{} more, whose names may be data", shape.unread_more));
+            }
+            if !told.is_empty() {
+                lines.push(format!("  {}: {}", of(shape), told.join(", ")));
+            }
         }
         lines
     }

@@ -37,6 +37,7 @@ fn from_status(operation: &'static str, effect: Effect, status: &Status) -> Prov
         operation,
         code: (!status.reason.is_empty()).then(|| status.reason.clone()),
         message,
+        quota_region: None,
     }
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 use skyward_core::{
     ProviderMachine, ProviderPhase,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
 };
 use skyward_provider_kit::mentions;
 
@@ -126,7 +126,7 @@ pub fn container(status: &PodStatus) -> Option<&ContainerStatus> {
 }
 
 fn failed(kind: FailureKind, message: String) -> ProviderPhase {
-    ProviderPhase::Failed(Failure { kind, message })
+    ProviderPhase::failed(kind, message)
 }
 
 fn condition<'a>(conditions: &'a [PodCondition], type_: &str) -> Option<&'a PodCondition> {

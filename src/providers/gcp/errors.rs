@@ -9,10 +9,10 @@ use skyward_core::{
 };
 use skyward_provider_kit::{
     http::{Answer, Effect, Remedies, judge},
-    mentions, said,
+    mentions, said, says,
 };
 
-use super::{client::FIREWALLS, wire::Operation};
+use super::{client::FIREWALLS, config::region_of, wire::Operation};
 
 const REMEDIES: Remedies = Remedies {
     settings: "Correct the gcp settings of the Provider, or what its Pool overrides",
@@ -123,6 +123,18 @@ pub fn of_operation(operation: &Operation, what: &'static str) -> Option<Provide
     Some(error)
 }
 
+/// The same error of an order in this zone: of a quota of the zone's region, which all its zones have in common, it
+/// tells the region.
+pub fn in_zone(mut error: ProviderError, zone: &str) -> ProviderError {
+    let region = region_of(zone);
+    if let ErrorKind::Quota(words) = &error.kind
+        && says(words, &[&format!("in region {region}")])
+    {
+        error.quota_region = Some(region.to_owned());
+    }
+    error
+}
+
 /// Whether what was to be ended is in the middle of something.
 pub fn is_busy(error: &ProviderError) -> bool {
     let code = error.code.as_deref().unwrap_or_default();
@@ -130,7 +142,7 @@ pub fn is_busy(error: &ProviderError) -> bool {
 }
 
 /// Why a machine whose order was accepted was not made after all.
-pub fn failure(error: &ProviderError) -> Failure {
+pub fn failure(error: ProviderError) -> Failure {
     let kind = match error.kind {
         ErrorKind::NoCapacity | ErrorKind::Quota(_) => FailureKind::NoCapacity,
         _ => FailureKind::Other,
@@ -139,7 +151,11 @@ pub fn failure(error: &ProviderError) -> Failure {
         "Google accepted the order and could not make the machine: {}",
         error.message
     );
-    Failure { kind, message }
+    Failure {
+        kind,
+        message,
+        quota_region: error.quota_region,
+    }
 }
 
 #[cfg(test)]

@@ -293,7 +293,8 @@ pub fn ordered(id: &str, order: &Order, kind: &Kind) -> Instance {
 /// The instance of an accepted order that Google does not show: one on its way while the operation goes on, or one
 /// that was not made. `None` where it was made, and is gone by now.
 pub fn unseen(ordered: &Instance, operation: &Operation) -> Option<Instance> {
-    let failure = errors::of_operation(operation, CREATE).map(|error| errors::failure(&error));
+    let failure = errors::of_operation(operation, CREATE)
+        .map(|error| errors::failure(errors::in_zone(error, ordered.zone())));
     let is_told = failure.is_some() || !operation.is_done();
     is_told.then(|| Instance {
         failure,

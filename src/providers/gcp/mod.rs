@@ -185,8 +185,9 @@ impl Gcp {
         if !matches!(&answer, Err(error) if error.kind.leaves_doubt()) {
             self.requests.forget(|known| *known == attempt);
         }
-        let operation = answer?;
-        errors::of_operation(&operation, CREATE).map_or(Ok(operation), Err)
+        let made =
+            answer.and_then(|operation| errors::of_operation(&operation, CREATE).map_or(Ok(operation), Err));
+        made.map_err(|error| errors::in_zone(error, zone))
     }
 
     /// The id of the machine whose name keeps an order from being accepted, if it is the order's.

@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use skyward_core::{
-    Capabilities, CredentialKey, Deletion, ErrorKind, Market, Offer, Order, ProviderError, ProviderMachine,
+    Capabilities, CredentialKey, Deletion, Market, Offer, Order, ProviderError, ProviderMachine,
     provider::{MarkWriters, Regions},
 };
 use skyward_provider_kit::{
@@ -151,11 +151,8 @@ impl Service for JarvisLabs {
         if machine.text("status") == "Destroying" {
             return Ok(Deletion::InProgress);
         }
-        match self.client.destroy(machine).await {
-            // One region does not know the machines of another: what the list says next is proof.
-            Err(error) if error.kind != ErrorKind::NotFound => Err(error),
-            _ => Ok(Deletion::InProgress),
-        }
+        // One region does not know the machines of another.
+        lookup::until_unseen(self.client.destroy(machine).await)
     }
 
     /// A spot machine that is gone and whose end we did not order was taken back.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use skyward_core::{Market, Offer, Usd, accelerator, offer::Accelerators};
+use skyward_core::{Market, Offer, Usd, offer::Accelerators};
 use skyward_provider_kit::{Amount, currency::ExchangeRate, hardware, price, whole};
 
 use super::{
@@ -135,7 +135,7 @@ fn offer(catalogue: &Catalogue, of: ((u32, &str), &Region), groups: &[&Value], i
     })
 }
 
-/// The GPUs, whose memory stands beside their model: there are A100 of 40 and of 80 GB.
+/// The GPUs, whose memory stands beside their model: that of the smallest, since there are A100 of 40 and of 80 GB.
 fn accelerators(groups: &[&Value], gpu: &str, count: u32) -> Option<Accelerators> {
     let memory = |group: &&Value| {
         let told = group["vram"].to_string();
@@ -143,10 +143,7 @@ fn accelerators(groups: &[&Value], gpu: &str, count: u32) -> Option<Accelerators
         digits.parse::<u16>().ok().filter(|memory| *memory > 0)
     };
     let memory = groups.iter().filter_map(memory).min();
-    let known = memory.filter(|_| accelerator::model(gpu).is_some());
-    let text = known.map(|memory| format!("{gpu} {memory}GB"));
-    let text = text.as_deref().unwrap_or(gpu);
-    hardware::accelerators(text, count.into(), memory.map(f64::from))
+    hardware::accelerators(gpu, count.into(), memory.map(f64::from))
 }
 
 #[cfg(test)]

@@ -12,20 +12,10 @@ use super::config::{REGIONS, Region};
 pub const VM: &str = "vm";
 
 /// The fields of a machine that are read. Some have a second name, as the objects of the Python client call them.
+#[rustfmt::skip]
 const MACHINE: &[&str] = &[
-    "machine_id",
-    "instance_name",
-    "name",
-    "status",
-    "gpu_type",
-    "num_gpus",
-    "framework",
-    "template",
-    "ssh_str",
-    "ssh_command",
-    "public_ip",
-    "region",
-    "is_spot",
+    "machine_id", "status", "gpu_type", "num_gpus", "public_ip", "region", "is_spot",
+    "instance_name", "name", "framework", "template", "ssh_str", "ssh_command",
 ];
 /// The fields of a group of servers that are read.
 const GROUP: &[&str] = &[

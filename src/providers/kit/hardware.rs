@@ -12,12 +12,13 @@ pub const GB_IN_GIB: f64 = 1.073_741_824;
 
 /// The accelerators of a machine, from the cloud's text about them (`1x H100 SXM5 80GB`) and their
 /// number; `None` where there are none. `listed_gb` is the cloud's own size of each, for cards whose
-/// text and name say none.
+/// text says none: it counts where the model is sold in this size, or is not known.
 pub fn accelerators(text: &str, count: f64, listed_gb: Option<f64>) -> Option<Accelerators> {
     (count > 0.0).then(|| {
         let parsed = accelerator::parse(text);
         let size = parsed
             .memory_gb
+            .or(listed_gb.filter(|size| is_variant(text, *size)))
             .or_else(|| accelerator::memory_gb(text))
             .or(listed_gb);
         Accelerators {
@@ -27,6 +28,11 @@ pub fn accelerators(text: &str, count: f64, listed_gb: Option<f64>) -> Option<Ac
             count,
         }
     })
+}
+
+/// Whether cards of this model are sold with so much memory.
+fn is_variant(text: &str, size_gb: f64) -> bool {
+    accelerator::model(text).is_some_and(|model| model.memory_gb.contains(&size_gb))
 }
 
 /// The architecture, from the cloud's texts about processor and accelerators: NVIDIA's Grace is an
@@ -61,6 +67,8 @@ mod tests {
     #[rstest]
     #[case("1x H100 SXM5 80GB", 1.0, None, Some(("H100", Some(80.0))))]
     #[case("A10", 2.0, Some(1.0), Some(("A10", Some(24.0))))]
+    #[case("A100", 1.0, Some(40.0), Some(("A100", Some(40.0))))]
+    #[case("A100 80GB", 1.0, Some(40.0), Some(("A100", Some(80.0))))]
     #[case("Chip Of Tomorrow", 1.0, Some(64.0), Some(("CHIP OF TOMORROW", Some(64.0))))]
     #[case("Chip Of Tomorrow", 1.0, Some(0.0), Some(("CHIP OF TOMORROW", None)))]
     #[case("N/A", 0.0, None, None)]

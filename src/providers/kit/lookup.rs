@@ -450,6 +450,15 @@ pub fn for_now(mut error: ProviderError) -> ProviderError {
     error
 }
 
+/// What became of an end where the answer to it proves nothing: the cloud may show a machine that it does not find, or
+/// may not know it yet. Only a look that does not find it is proof.
+pub fn until_unseen(asked: Result<(), ProviderError>) -> Result<Deletion, ProviderError> {
+    match asked {
+        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+        _ => Ok(Deletion::InProgress),
+    }
+}
+
 /// A machine that is not found is gone.
 fn or_gone(ended: Result<Deletion, ProviderError>) -> Result<Deletion, ProviderError> {
     match ended {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use skyward_core::{
-    Capabilities, CredentialKey, Deletion, ErrorKind, Market, Offer, Order, ProviderError, ProviderMachine,
+    Capabilities, CredentialKey, Deletion, Market, Offer, Order, ProviderError, ProviderMachine,
     provider::{MarkWriters, Regions},
 };
 use skyward_provider_kit::{
@@ -122,11 +122,7 @@ impl Service for MassedCompute {
 
     async fn end(&self, instance: &Instance) -> Result<Deletion, ProviderError> {
         self.ended.add(instance);
-        match self.client.terminate(&instance.uuid).await {
-            // Or it is one that Massed Compute does not know yet: later looks tell.
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::InProgress),
-            ended => ended.map(|()| Deletion::InProgress),
-        }
+        lookup::until_unseen(self.client.terminate(&instance.uuid).await)
     }
 
     /// A spot machine that is gone and whose end we did not order was taken back.

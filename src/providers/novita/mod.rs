@@ -22,7 +22,7 @@ use skyward_core::{
 use skyward_provider_kit::{
     Cache, Kind,
     http::{Answer, Batched, Rest, Rule},
-    lookup::{self, Ended, PRICE_AGE, Service, for_now},
+    lookup::{self, Ended, PRICE_AGE, Service, for_now, until_unseen},
 };
 
 use client::Client;
@@ -165,12 +165,8 @@ impl Service for Novita {
         if machine.is_ending() {
             return Ok(Deletion::InProgress);
         }
-        match self.client.delete(&machine.id).await {
-            // Novita shows it all the same: only a look that does not find it is proof.
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::InProgress),
-            // A machine that is being made may not be deleted yet, and is asked to again.
-            ended => ended.map(|()| Deletion::InProgress).map_err(for_now),
-        }
+        // A machine that is being made may not be deleted yet, and is asked to again.
+        until_unseen(self.client.delete(&machine.id).await).map_err(for_now)
     }
 
     /// A machine that Novita announced to take back, and whose end we did not order.

@@ -151,10 +151,6 @@ impl Service for TensorDock {
         if machine.is_ending() {
             return Ok(Deletion::InProgress);
         }
-        match self.client.delete(&machine.id).await {
-            // A list shows it all the same: only a look that does not find it is proof.
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Deletion::InProgress),
-            ended => ended.map(|()| Deletion::InProgress).map_err(lookup::for_now),
-        }
+        lookup::until_unseen(self.client.delete(&machine.id).await).map_err(lookup::for_now)
     }
 }

@@ -82,21 +82,16 @@ pub struct Location {
 impl Location {
     /// The models of GPUs that are sold there.
     pub fn gpus(&self) -> impl Iterator<Item = Gpu> {
-        let read = |gpu: &Value| {
-            shape::compare::<Gpu>(LOCATIONS, "/data/locations/[]/gpus/[]", gpu);
-            Gpu::deserialize(gpu).ok()
-        };
-        self.gpus.iter().filter_map(read)
+        shape::each::<Gpu>(LOCATIONS, "/data/locations/[]/gpus/[]", &self.gpus);
+        self.gpus.iter().filter_map(|gpu| Gpu::deserialize(gpu).ok())
     }
 }
 
 /// The places in this list that can be read.
 pub fn locations(told: &[Value]) -> Vec<Location> {
-    let read = |location: &Value| {
-        shape::compare::<Location>(LOCATIONS, "/data/locations/[]", location);
-        Location::deserialize(location).ok()
-    };
-    told.iter().filter_map(read).collect()
+    shape::each::<Location>(LOCATIONS, "/data/locations/[]", told);
+    let read = told.iter().map(Location::deserialize);
+    read.filter_map(Result::ok).collect()
 }
 
 /// A model of GPU that is sold at a place, with what may be ordered around it.

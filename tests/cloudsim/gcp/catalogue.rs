@@ -332,6 +332,13 @@ fn limit(visit: &Visit<'_>, metric: &str) -> u64 {
     known.copied().unwrap_or(QUOTA)
 }
 
+/// The limit of a metric in a region: the region's own, which a test sets as `REGION METRIC`, or else that of all regions.
+fn limit_in(visit: &Visit<'_>, region: &str, metric: &str) -> u64 {
+    let account = visit.world.accounts.get(&visit.account);
+    let own = account.and_then(|account| account.quotas.get(&format!("{region} {metric}")));
+    own.copied().unwrap_or_else(|| limit(visit, metric))
+}
+
 fn used_in(visit: &Visit<'_>, region: &str, metric: &str) -> u64 {
     used(visit, |machine, kind| {
         region_of(&machine.region) == region
@@ -347,7 +354,7 @@ pub(super) fn broken(
 ) -> Option<(String, u64, bool)> {
     let (region, gpus) = (region_of(zone), u64::from(kind.gpus));
     if let Some(metric) = metric_of(&kind.gpu, market) {
-        let most = limit(visit, &metric);
+        let most = limit_in(visit, region, &metric);
         if used_in(visit, region, &metric) + gpus > most {
             return Some((metric, most, true));
         }
@@ -371,7 +378,7 @@ fn all_regions(visit: &Visit<'_>) -> Vec<Item> {
         for (card, _) in METRICS {
             let metrics = [Market::OnDemand, Market::Spot].map(|market| metric_of(card, market));
             for metric in metrics.into_iter().flatten() {
-                let (limit, used) = (limit(visit, &metric), used_in(visit, name, &metric));
+                let (limit, used) = (limit_in(visit, name, &metric), used_in(visit, name, &metric));
                 quotas.push(quota(&metric, limit, used));
             }
         }

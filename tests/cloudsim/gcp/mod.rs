@@ -11,7 +11,7 @@
 //! | a call that changes something answers an operation, whose failure is in it and no status; the call to wait may return early, and here does so at once | `operations.rs` |
 //! | a `requestId` that was seen in the last hour is answered with the operation of then, also of one that failed | `operations.rs` |
 //! | no shelf has what was ordered: the operation fails and the instance that could be seen goes (googleapis/nodejs-compute#377, cloud-barista/cb-spider#1186); the control `answers` makes that a 503 at once | `orders.rs` |
-//! | a quota of a region is refused at once, one of the project by the operation | `orders.rs` |
+//! | a quota of a region is refused at once, or by the operation as one of the project (control `answers`) | `orders.rs` |
 //! | a 403 is a quota, a rate or a right; `errors[].reason` says which, and the message names the right (control `permissions`) | [`Gcp::refuse_by`], `rights.rs` |
 //! | names are unique in a zone (409); calls take name or id; orders want URLs and no bare names | `orders.rs`, `instances.rs` |
 //! | accelerators are attached to N1 alone; machines with GPUs cannot migrate, spot ones do not restart; small A3 are sold as spot alone; A3 Ultra, A4 and C4A want hyperdisks | `orders.rs` |
@@ -21,7 +21,7 @@
 //! | a spot instance that is taken back is STOPPING, then TERMINATED or gone, and `compute.instances.preempted` is among the operations of its zone; the guest finds it at its metadata service | [`Gcp::happened`], `metadata.rs` |
 //!
 //! Quotas of an account, whose id is its project: `instances`, `GPUS_ALL_REGIONS`, and the metrics of regions such as
-//! `NVIDIA_L4_GPUS` and `PREEMPTIBLE_NVIDIA_L4_GPUS`.
+//! `NVIDIA_L4_GPUS` and `PREEMPTIBLE_NVIDIA_L4_GPUS`, for all regions or as `us-central1 NVIDIA_L4_GPUS` for one.
 //!
 //! Not verified, since no fact says it: an instance costs while it is RUNNING, by the second and at least a minute,
 //! disks from order to end, addresses while their instance runs (the control `instances` with `{"alone": true}` takes
@@ -78,6 +78,8 @@ pub struct Gcp {
     node: Option<AccountId>,
     /// Whether a shortage is told at once, with a status.
     short_at_once: bool,
+    /// Whether a quota of a region is told by the operation, as one of the project is.
+    quota_late: bool,
     /// Whether an instance that is being deleted is not ready for another deletion.
     busy: bool,
     /// Whether the meter leaves disks and addresses out.
@@ -326,6 +328,7 @@ impl RestApi for Gcp {
             "metadata" => self.node = body["account"].as_str().map(str::to_owned),
             "answers" => {
                 self.short_at_once = body["shortAtOnce"] == true;
+                self.quota_late = body["quotaLate"] == true;
                 self.busy = body["busy"] == true;
             }
             "instances" => self.instances_alone = body["alone"] == true,

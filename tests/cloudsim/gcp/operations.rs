@@ -37,9 +37,8 @@ impl Failure {
         Self("ZONE_RESOURCE_POOL_EXHAUSTED", text, status, details)
     }
 
-    /// A quota of the project is used up.
-    pub(super) fn quota(metric: &str, limit: u64) -> Self {
-        let text = format!("Quota '{metric}' exceeded.  Limit: {limit}.0 globally.");
+    /// A quota of the project is used up, everywhere or in a region, as this text says.
+    pub(super) fn quota(metric: &str, limit: u64, text: String) -> Self {
         let info = json!({ "metricName": metric, "limitName": metric, "limit": limit as f64 });
         let details = json!([{ "quotaInfo": info }]);
         Self("QUOTA_EXCEEDED", text, (403, "FORBIDDEN"), details)

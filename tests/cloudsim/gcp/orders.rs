@@ -367,13 +367,17 @@ pub(super) fn create(api: &mut Gcp, visit: &mut Visit<'_>) -> Result<Answer, Ref
         return refused(409, "alreadyExists", "The resource already exists");
     }
     match catalogue::broken(visit, &zone, (&wanted.0, wanted.1)) {
-        Some((metric, most, true)) => {
-            let region = catalogue::region_of(&zone);
-            let text = format!("Quota '{metric}' exceeded.  Limit: {most}.0 in region {region}.");
-            return refused(403, "quotaExceeded", &text);
-        }
-        Some((metric, most, false)) => {
-            let failure = Failure::quota(&metric, most);
+        Some((metric, most, is_regional)) => {
+            let place = if is_regional {
+                format!("in region {}", catalogue::region_of(&zone))
+            } else {
+                "globally".to_owned()
+            };
+            let text = format!("Quota '{metric}' exceeded.  Limit: {most}.0 {place}.");
+            if is_regional && !api.quota_late {
+                return refused(403, "quotaExceeded", &text);
+            }
+            let failure = Failure::quota(&metric, most, text);
             let names = [visit.account.as_str(), &zone, &order.name];
             return Ok(fails(api, visit.request, names, failure));
         }

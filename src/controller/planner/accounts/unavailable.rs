@@ -62,6 +62,8 @@ pub enum Unavailable {
         provider: String,
         /// Region, `""` where there is none.
         region: String,
+        /// Whether offers are of zones of that region, which have the quota in common.
+        zones: bool,
         /// Whether it was the spot market.
         spot: bool,
         /// Canonical name of the accelerator, `""` without one.
@@ -135,6 +137,17 @@ impl Unavailable {
         }
     }
 
+    /// The quota that a machine met: of its own place, or of a region whose zones have the quota in common.
+    pub fn quota(machine: &MachineSpec, zones_of: Option<&str>) -> Self {
+        Self::Quota {
+            provider: machine.provider.clone(),
+            region: zones_of.unwrap_or(&machine.region).to_owned(),
+            zones: zones_of.is_some(),
+            spot: machine.market == Market::Spot,
+            accelerator: canonical(&machine.offer_accelerator),
+        }
+    }
+
     /// What is refused for now, by a failed order; `None` where the same order may succeed.
     pub fn of(machine: &MachineSpec, kind: &ErrorKind) -> Option<Self> {
         let (provider, region) = (machine.provider.clone(), machine.region.clone());
@@ -144,12 +157,7 @@ impl Unavailable {
         let is_as_set = machine.settings.as_ref().is_none_or(serde_json::Map::is_empty);
         Some(match kind {
             ErrorKind::NoCapacity => Self::offer(machine),
-            ErrorKind::Quota(_) => Self::Quota {
-                provider,
-                region,
-                spot,
-                accelerator: canonical(&machine.offer_accelerator),
-            },
+            ErrorKind::Quota(_) => Self::quota(machine, None),
             ErrorKind::NoCredit | ErrorKind::CredentialsMissing | ErrorKind::Credentials => {
                 Self::Account { provider }
             }
@@ -296,10 +304,14 @@ impl UnavailableOfferings {
                 Unavailable::Right { region, spot, .. } => is_there(region, *spot),
                 Unavailable::Quota {
                     region,
+                    zones,
                     spot,
                     accelerator,
                     ..
-                } => is_there(region, *spot) && accelerator == sought.accelerator,
+                } => {
+                    let is_zone = *zones && *spot == sought.spot && is_zone_of(sought.region, region);
+                    (is_zone || is_there(region, *spot)) && accelerator == sought.accelerator
+                }
                 Unavailable::Order {
                     pool,
                     template,
@@ -386,6 +398,12 @@ impl UnavailableOfferings {
             .map(|(_, shortage)| shortage)
             .max_by_key(|shortage| shortage.until)
     }
+}
+
+/// Whether a place is a zone of a region, such as `us-east1-b` of `us-east1`.
+fn is_zone_of(place: &str, region: &str) -> bool {
+    let rest = place.strip_prefix(region);
+    rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
 #[cfg(test)]
@@ -476,6 +494,39 @@ mod tests {
             provider: "other",
             ..gpu
         }));
+    }
+
+    #[test]
+    fn a_quota_that_zones_have_in_common_counts_for_each_zone_of_its_region_and_for_no_other() {
+        let mut known = UnavailableOfferings::default();
+        let mut spec = machine(Market::OnDemand);
+        spec.region = "us-east1-b".into();
+        known.note(Unavailable::quota(&spec, Some("us-east1")), "no".into(), at(0));
+        let short = |region: &str, spot, accelerator: &str| {
+            let sought = OfferKey {
+                region,
+                spot,
+                accelerator,
+                ..sought("any")
+            };
+            known.of(&sought, at(1)).is_some()
+        };
+        assert!(short("us-east1-b", false, "A10G"));
+        assert!(short("us-east1-c", false, "A10G"));
+        assert!(!short("us-east1-c", true, "A10G"));
+        assert!(!short("us-east1-c", false, "L4"));
+        assert!(!short("us-east10-a", false, "A10G"));
+        assert!(!short("us-west1-b", false, "A10G"));
+        // Without the cloud's word a place whose name begins so is another place.
+        let mut known = UnavailableOfferings::default();
+        spec.region = "us".into();
+        known.note(Unavailable::quota(&spec, None), "no".into(), at(0));
+        let elsewhere = OfferKey {
+            region: "us-2",
+            accelerator: "A10G",
+            ..sought("any")
+        };
+        assert!(known.of(&elsewhere, at(1)).is_none());
     }
 
     #[test]

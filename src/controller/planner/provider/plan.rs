@@ -177,6 +177,7 @@ pub fn other_account(
         message: format!(
             "they are those of account \"{account}\", but {machines} machine(s) are at account \"{first}\"; restore the former credentials until these are gone, or make another Provider"
         ),
+        quota_region: None,
     })
 }
 

@@ -64,6 +64,31 @@ fn accelerators_are_named_as_everywhere() {
     );
 }
 
+/// The fixtures of AWS have no accelerators; these are the names that EC2 tells of its GPUs by NVIDIA.
+#[rstest]
+fn a_rule_knows_each_gpu_of_ec2_by_its_canonical_name(
+    #[values(
+        "M60",
+        "V100",
+        "T4",
+        "T4g",
+        "A10G",
+        "A100",
+        "L4",
+        "L40S",
+        "H100",
+        "H200",
+        "B200",
+        "B300",
+        "RTX PRO Server 6000"
+    )]
+    written: &str,
+) {
+    let (name, ..) = accelerator_of("p5.48xlarge", gpus(Some(written), 8, 24_576));
+    let known = accelerator::model(&name).map(|model| model.name);
+    assert_eq!(known, Some(name.as_str()), "no rule knows {written}");
+}
+
 #[rstest]
 #[case("g6f.large", 3_072, 0.125)]
 #[case("g6f.2xlarge", 6_144, 0.25)]

@@ -85,9 +85,26 @@ fn a_machine_that_was_not_made_says_whether_another_place_will_do(
     #[case] expected: FailureKind,
 ) {
     let error = of_operation(&ended(503, code, "why"), "create the instance").unwrap();
-    let failure = failure(&error);
+    let failure = failure(error);
     assert_eq!(failure.kind, expected);
     assert!(failure.message.contains("why"), "{}", failure.message);
+}
+
+#[rstest]
+#[case::of_the_region(
+    "Quota 'NVIDIA_L4_GPUS' exceeded.  Limit: 0.0 in region us-east1.",
+    Some("us-east1")
+)]
+#[case::of_the_project("Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.", None)]
+#[case::of_another_region("Quota 'NVIDIA_L4_GPUS' exceeded.  Limit: 0.0 in region us-east10.", None)]
+fn a_quota_tells_the_region_whose_zones_have_it_in_common(
+    #[case] words: &str,
+    #[case] expected: Option<&str>,
+) {
+    let error = of_operation(&ended(403, "QUOTA_EXCEEDED", words), "create the instance").unwrap();
+    let error = in_zone(error, "us-east1-b");
+    assert_eq!(error.quota_region.as_deref(), expected);
+    assert_eq!(failure(error).quota_region.as_deref(), expected);
 }
 
 #[test]

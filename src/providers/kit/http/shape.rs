@@ -1,14 +1,21 @@
 //! Compares the answers of a cloud with the types that read them, for `skyward check-provider`: the names of fields
 //! alone, never a value.
 //!
+//! A report may become public, and a key that no type of ours reads may be data: the name of a machine or a project,
+//! where a cloud keeps its objects by their names. Such a key is shown only where two objects of one answer have it and it
+//! is written as APIs write their fields, or where it is nearly the name of a field that is lacking. Others are counted.
+//!
 //! Nothing is compared outside of [`watched`], so the controller pays nothing for it. An answer is judged by the type
 //! that reads it: each struct tells its fields, so no list of fields is kept beside the types. Values that no struct
 //! reads are not looked into, and maps that a user fills are shown as `*`: their keys are data.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt, slice,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use parking_lot::Mutex;
@@ -26,8 +33,12 @@ use serde_json::{Map, Value};
 const MOST_PLACES: usize = 512;
 /// Most names of fields that are not read, of each place.
 const MOST_NAMES: usize = 256;
-/// Longest name that is shown.
+/// Longest name that is kept.
 const LONGEST_NAME: usize = 64;
+/// Longest name that is shown although it is like no name that we know.
+const LONGEST_UNKNOWN: usize = 40;
+/// Most digits in a row of such a name: longer numbers are ids.
+const MOST_DIGITS: usize = 2;
 
 tokio::task_local! {
     static WATCH: Arc<Watch>;
@@ -48,9 +59,9 @@ pub struct Shape {
     pub present: Vec<String>,
     /// Fields that are read, and that are not as expected.
     pub deviations: Vec<Deviation>,
-    /// Fields that at least one of them has, and that are not read.
+    /// Fields that are not read, and whose names are certainly no data.
     pub unread: Vec<String>,
-    /// Further such fields: too many of them, or with names that are no names of fields.
+    /// Further fields that are not read: too many of them, or with names that may be data.
     pub unread_more: usize,
 }
 
@@ -132,17 +143,25 @@ impl<'de> Visitor<'de> for Whole {
 /// Compares the value at this place of an answer with the type that reads it. [`Rest`](super::Rest) compares what it
 /// reads; a client compares what it reads out of that in a further step.
 pub fn compare<T: DeserializeOwned>(call: &'static str, place: &str, value: &Value) {
+    each::<T>(call, place, slice::from_ref(value));
+}
+
+/// The same for entries of one answer that are read one by one.
+pub fn each<T: DeserializeOwned>(call: &'static str, place: &str, values: &[Value]) {
     // Outside of a watch there is none.
     let _ = WATCH.try_with(|watch| {
-        let place = place.to_owned();
-        let reader = Reader {
-            value,
-            place,
-            call,
-            watch,
-        };
-        // The true reader tells its failure itself.
-        drop(T::deserialize(reader));
+        let answer = watch.answer();
+        for value in values {
+            let reader = Reader {
+                value,
+                place: place.to_owned(),
+                call,
+                answer,
+                watch,
+            };
+            // The true reader tells its failure itself.
+            drop(T::deserialize(reader));
+        }
     });
 }
 
@@ -174,11 +193,10 @@ pub(super) fn note(call: &'static str, lack: Option<Lack>) {
     let Some(lack) = lack else { return };
     // Outside of a watch there is none.
     let _ = WATCH.try_with(|watch| {
+        let answer = watch.answer();
         watch.at(call, &lack.place, |seen| {
             seen.objects += 1;
-            for name in &lack.beside {
-                seen.unread(name);
-            }
+            seen.unread(lack.beside.iter(), answer);
         });
         watch.deviates(call, &lack.place, &lack.field, What::Missing);
     });
@@ -186,7 +204,11 @@ pub(super) fn note(call: &'static str, lack: Option<Lack>) {
 
 /// What was seen while calls were watched.
 #[derive(Default)]
-struct Watch(Mutex<BTreeMap<(&'static str, String), Seen>>);
+struct Watch {
+    places: Mutex<BTreeMap<(&'static str, String), Seen>>,
+    /// How many answers were compared.
+    answers: AtomicU64,
+}
 
 /// What was seen at one place.
 #[derive(Default)]
@@ -195,26 +217,58 @@ struct Seen {
     /// Fields that are read, and whether any object has them.
     read: BTreeMap<&'static str, bool>,
     wrong: BTreeMap<String, What>,
-    unread: BTreeSet<String>,
+    unread: BTreeMap<String, Spread>,
+    /// The most names of one object that are not in `unread`.
     unread_more: usize,
 }
 
+/// How many objects of one answer have a field. One object that is asked for twice is no second one.
+struct Spread {
+    /// The number of the answer that had it last.
+    answer: u64,
+    /// How many objects of that answer have it so far.
+    here: usize,
+    /// The most of any answer.
+    most: usize,
+}
+
 impl Seen {
-    fn unread(&mut self, name: &str) {
-        if self.unread.contains(name) {
-            return;
+    /// An object of this answer has these fields, which are not read.
+    fn unread<'a>(&mut self, names: impl Iterator<Item = &'a String>, answer: u64) {
+        let more = names.filter(|name| !self.keeps(name, answer)).count();
+        self.unread_more = self.unread_more.max(more);
+    }
+
+    /// Keeps the name of a field, and tells whether it is kept.
+    fn keeps(&mut self, name: &str, answer: u64) -> bool {
+        if let Some(spread) = self.unread.get_mut(name) {
+            let before = if spread.answer == answer { spread.here } else { 0 };
+            spread.answer = answer;
+            spread.here = before + 1;
+            spread.most = spread.most.max(spread.here);
+            return true;
         }
-        if self.unread.len() < MOST_NAMES && is_name(name) {
-            self.unread.insert(name.to_owned());
-        } else {
-            self.unread_more = self.unread_more.saturating_add(1);
+        let is_kept = self.unread.len() < MOST_NAMES && is_name(name);
+        if is_kept {
+            let first = Spread {
+                answer,
+                here: 1,
+                most: 1,
+            };
+            self.unread.insert(name.to_owned(), first);
         }
+        is_kept
     }
 }
 
 impl Watch {
+    /// The number of a further answer.
+    fn answer(&self) -> u64 {
+        self.answers.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn at(&self, call: &'static str, place: &str, note: impl FnOnce(&mut Seen)) {
-        let mut all = self.0.lock();
+        let mut all = self.places.lock();
         let key = (call, place.to_owned());
         if all.len() < MOST_PLACES || all.contains_key(&key) {
             note(all.entry(key).or_default());
@@ -222,15 +276,14 @@ impl Watch {
     }
 
     /// An object that a struct of these fields reads.
-    fn saw(&self, call: &'static str, place: &str, fields: &[&'static str], object: &Map<String, Value>) {
-        self.at(call, place, |seen| {
+    fn saw(&self, at: &Reader<'_>, fields: &[&'static str], object: &Map<String, Value>) {
+        self.at(at.call, &at.place, |seen| {
             seen.objects += 1;
             for field in fields {
                 *seen.read.entry(*field).or_default() |= object.contains_key(*field);
             }
-            for name in object.keys().filter(|name| !fields.contains(&name.as_str())) {
-                seen.unread(name);
-            }
+            let unread = object.keys().filter(|name| !fields.contains(&name.as_str()));
+            seen.unread(unread, at.answer);
         });
     }
 
@@ -243,7 +296,7 @@ impl Watch {
     }
 
     fn shapes(&self) -> Vec<Shape> {
-        let all = self.0.lock();
+        let all = self.places.lock();
         all.iter()
             .map(|((call, place), seen)| shape(call, place, seen))
             .collect()
@@ -259,7 +312,17 @@ fn shape(call: &'static str, place: &str, seen: &Seen) -> Shape {
     for absent in named(false) {
         wrong.entry(absent).or_insert(What::Absent);
     }
-    let unread: Vec<String> = seen.unread.iter().cloned().collect();
+    let lacking: Vec<&String> = wrong
+        .iter()
+        .filter(|(_, what)| **what != What::Unreadable)
+        .map(|(field, _)| field)
+        .collect();
+    let is_shown = |(name, spread): &(&String, &Spread)| {
+        let is_of_api = spread.most > 1 && is_identifier(name);
+        is_of_api || lacking.iter().any(|field| is_respelled(field, name))
+    };
+    let shown = seen.unread.iter().filter(is_shown);
+    let unread: Vec<String> = shown.map(|(name, _)| name.clone()).collect();
     let deviations = wrong.into_iter().map(|(field, what)| Deviation {
         renamed: match what {
             What::Missing | What::Absent => closest(&field, &unread),
@@ -274,8 +337,8 @@ fn shape(call: &'static str, place: &str, seen: &Seen) -> Shape {
         objects: seen.objects,
         present: named(true).collect(),
         deviations: deviations.collect(),
+        unread_more: seen.unread_more + seen.unread.len() - unread.len(),
         unread,
-        unread_more: seen.unread_more,
     }
 }
 
@@ -283,6 +346,15 @@ fn shape(call: &'static str, place: &str, seen: &Seen) -> Shape {
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     !text.is_empty() && text.len() <= LONGEST_NAME && text.chars().all(fits)
+}
+
+/// Whether a key is written as APIs write the names of their fields: `gpuCount`, `gpu_count`.
+fn is_identifier(text: &str) -> bool {
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    let is_id = numbers.any(|digits| digits.len() > MOST_DIGITS);
+    begins && text.len() <= LONGEST_UNKNOWN && text.chars().all(fits) && !is_id
 }
 
 /// The name that most resembles a field, if any does.
@@ -296,10 +368,7 @@ fn closest(field: &str, names: &[String]) -> Option<String> {
 /// How many letters differ between two names that may mean one field: apart from case and separators they are the
 /// same or nearly so, or one begins or ends with the other.
 fn resemblance(one: &str, other: &str) -> Option<usize> {
-    let letters = |name: &str| -> Vec<char> {
-        let kept = name.chars().filter(char::is_ascii_alphanumeric);
-        kept.map(|c| c.to_ascii_lowercase()).collect()
-    };
+    let is_near = is_respelled(one, other);
     let (one, other) = (letters(one), letters(other));
     let (short, long) = if one.len() < other.len() {
         (&one, &other)
@@ -308,7 +377,19 @@ fn resemblance(one: &str, other: &str) -> Option<usize> {
     };
     let distance = distance(&one, &other);
     let is_part = long.starts_with(short) || long.ends_with(short);
-    (short.len() > 1 && (is_part || distance <= long.len() / 4)).then_some(distance)
+    (short.len() > 1 && (is_part || is_near)).then_some(distance)
+}
+
+/// The letters of a name, apart from case and separators.
+fn letters(name: &str) -> Vec<char> {
+    let kept = name.chars().filter(char::is_ascii_alphanumeric);
+    kept.map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// Whether two names are the same or nearly so, apart from case and separators: the one tells hardly more than the other.
+fn is_respelled(one: &str, other: &str) -> bool {
+    let (one, other) = (letters(one), letters(other));
+    !one.is_empty() && distance(&one, &other) <= one.len().max(other.len()) / 4
 }
 
 /// How many letters must be changed, added or left out to make one word of the other.
@@ -336,6 +417,8 @@ struct Reader<'de> {
     value: &'de Value,
     place: String,
     call: &'static str,
+    /// The number of the answer.
+    answer: u64,
     watch: &'de Watch,
 }
 
@@ -345,6 +428,7 @@ impl<'de> Reader<'de> {
             value,
             place,
             call: self.call,
+            answer: self.answer,
             watch: self.watch,
         }
     }
@@ -408,7 +492,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         let Value::Object(object) = self.value else {
             return Ok(self.value.deserialize_struct(name, fields, visitor)?);
         };
-        self.watch.saw(self.call, &self.place, fields, object);
+        self.watch.saw(&self, fields, object);
         let here = self.clone();
         let read = visitor.visit_map(Fields {
             rest: object.iter(),

@@ -381,6 +381,16 @@ async fn a_machine_that_is_shown_no_more_and_was_not_taken_back_is_gone() {
     assert_eq!(phase, None, "its end was ordered");
 }
 
+#[test]
+fn an_end_whose_answer_proves_nothing_goes_on_until_a_look_tells() {
+    let failed = |kind| Err(ProviderError::new(kind, "end it", "no"));
+    for asked in [Ok(()), failed(ErrorKind::NotFound)] {
+        assert_eq!(until_unseen(asked), Ok(Deletion::InProgress));
+    }
+    let refused = until_unseen(failed(ErrorKind::Permission)).unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Permission);
+}
+
 #[tokio::test]
 async fn what_the_cloud_does_not_find_needs_no_end() {
     let (provider, asked) = connected(vec![thing("there", false)], Vec::new());

@@ -256,7 +256,12 @@ fn doubt(seen: &Observed, now: Timestamp) -> Option<Hold> {
 
 fn refused(seen: &Observed, now: Timestamp, error: &ProviderError, found: &mut Found, plan: &mut Plan) {
     plan.reasons.push(format!("the order met: {error}"));
-    let shortage = Unavailable::of(&seen.machine.spec, &error.kind).map(|scarce| (scarce, error.to_string()));
+    let spec = &seen.machine.spec;
+    let scarce = match error.quota_region.as_deref() {
+        Some(region) => Some(Unavailable::quota(spec, Some(region))),
+        None => Unavailable::of(spec, &error.kind),
+    };
+    let shortage = scarce.map(|scarce| (scarce, error.to_string()));
     let again = match error.kind.class() {
         ErrorClass::Retryable | ErrorClass::Signal => {
             let mut why = reason::ORDERED;
@@ -334,7 +339,12 @@ fn there(seen: &Observed, machine: &ProviderMachine, now: Timestamp, found: &mut
         },
         ProviderPhase::Failed(failure) => {
             if matches!(failure.kind, FailureKind::NoRoom | FailureKind::NoCapacity) {
-                plan.shortage = Some((Unavailable::offer(&seen.machine.spec), failure.message.clone()));
+                let spec = &seen.machine.spec;
+                let scarce = match failure.quota_region.as_deref() {
+                    Some(region) => Unavailable::quota(spec, Some(region)),
+                    None => Unavailable::offer(spec),
+                };
+                plan.shortage = Some((scarce, failure.message.clone()));
             }
             found.failure = Some(failed(failure));
         }

@@ -309,10 +309,7 @@ fn a_refused_order_is_tried_again_and_says_why_meanwhile() {
 #[case(FailureKind::UnusableImage, reason::MACHINE_FAILED)]
 fn what_the_provider_says_is_the_reason(#[case] kind: FailureKind, #[case] expected: &str) {
     let mut seen = world();
-    seen.provider = there(ProviderPhase::Failed(Failure {
-        kind,
-        message: "because".into(),
-    }));
+    seen.provider = there(ProviderPhase::failed(kind, "because"));
     let plan = plan(&seen, at(NOW));
     assert_eq!(
         why(&plan),
@@ -537,7 +534,7 @@ fn deleting(mut seen: Observed) -> Observed {
 
 #[rstest]
 #[case(ErrorKind::NoCapacity, Unavailable::Offer { offer: "local-x".into(), spot: false })]
-#[case(ErrorKind::Quota("vCPUs".into()), Unavailable::Quota { provider: "local".into(), region: String::new(), spot: false, accelerator: String::new() })]
+#[case(ErrorKind::Quota("vCPUs".into()), Unavailable::Quota { provider: "local".into(), region: String::new(), zones: false, spot: false, accelerator: String::new() })]
 #[case(ErrorKind::NoCredit, Unavailable::Account { provider: "local".into() })]
 fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[case] expected: Unavailable) {
     let mut seen = world();
@@ -551,6 +548,34 @@ fn what_is_refused_for_want_of_room_is_remembered(#[case] kind: ErrorKind, #[cas
         reason::SHORTAGES.contains(&why.as_str()),
         "{why}: the Pool orders another"
     );
+}
+
+#[rstest]
+#[case::when_ordered(true)]
+#[case::after_the_order_was_accepted(false)]
+fn a_quota_of_a_region_of_zones_is_remembered_for_the_region(#[case] at_once: bool) {
+    let mut seen = world();
+    let region = Some("us-central1".to_owned());
+    if at_once {
+        let mut error = ProviderError::new(ErrorKind::Quota("GPUs".into()), "order", "no more");
+        error.quota_region = region;
+        seen.order = Some(Err(error));
+    } else {
+        seen.provider = there(ProviderPhase::Failed(Failure {
+            kind: FailureKind::NoCapacity,
+            message: "no more".into(),
+            quota_region: region,
+        }));
+    }
+    let (what, _) = plan(&seen, at(NOW)).shortage.unwrap();
+    let expected = Unavailable::Quota {
+        provider: "local".into(),
+        region: "us-central1".into(),
+        zones: true,
+        spot: false,
+        accelerator: String::new(),
+    };
+    assert_eq!(what, expected);
 }
 
 #[rstest]

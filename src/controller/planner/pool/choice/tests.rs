@@ -281,6 +281,7 @@ fn a_spot_quota_that_is_used_up_leaves_the_same_machine_on_demand_and_others_on_
     let quota = Unavailable::Quota {
         provider: "x".into(),
         region: String::new(),
+        zones: false,
         spot: true,
         accelerator: "A10G".into(),
     };

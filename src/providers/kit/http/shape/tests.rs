@@ -104,7 +104,7 @@ async fn a_field_that_is_missing_or_renamed_is_told(
         what,
         renamed.map(str::to_owned),
     );
-    assert_eq!(deviations(&shapes(json!([changed])).await), [told]);
+    assert_eq!(deviations(&shapes(json!([changed, changed])).await), [told]);
 }
 
 #[tokio::test]
@@ -128,9 +128,9 @@ async fn fields_that_are_not_read_are_named_and_data_is_not() {
     changed["addedLater"] = json!({ "canary": 1 });
     changed["canary of a customer"] = json!(1);
     for n in 0..300 {
-        changed[format!("more{n:03}")] = json!(1);
+        changed[format!("more{}_{}", n / 100, n % 100)] = json!(1);
     }
-    let shapes = shapes(json!([changed])).await;
+    let shapes = shapes(json!([changed, changed])).await;
     let plans = at(&shapes, "/plans/[]");
     assert_eq!(plans.unread.len(), MOST_NAMES);
     assert_eq!(plans.unread_more, 302 - MOST_NAMES);
@@ -139,8 +139,49 @@ async fn fields_that_are_not_read_are_named_and_data_is_not() {
 }
 
 #[tokio::test]
+async fn a_key_that_may_be_data_is_counted_and_not_shown() {
+    let (mut one, mut other) = (plan(), plan());
+    for key in [
+        "canary-project",
+        "canary@example.com",
+        "canary.example.com",
+        "canary123",
+        "Canary",
+        "canary".repeat(8).as_str(),
+    ] {
+        one[key] = json!(1);
+        other[key] = json!(1);
+    }
+    one["canary_machine"] = json!(1);
+    let shapes = shapes(json!([one, other])).await;
+    let plans = at(&shapes, "/plans/[]");
+    assert_eq!((plans.unread.len(), plans.unread_more), (0, 7), "{plans:?}");
+    assert!(
+        !format!("{shapes:?}").to_lowercase().contains("canary"),
+        "{shapes:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_key_of_one_object_that_is_asked_for_again_is_not_shown() {
+    let mut only = plan();
+    only["canary"] = json!(1);
+    let body = json!({ "plans": [only] }).to_string();
+    let read = async {
+        let answer = Answer::new("list the plans", Effect::Repeatable, "Somewhere", 200, &body);
+        for _ in 0..2 {
+            answer.json_at::<Vec<Plan>>("/plans").unwrap();
+        }
+    };
+    let shapes = watched(read).await.1;
+    let plans = at(&shapes, "/plans/[]");
+    assert_eq!((plans.objects, plans.unread_more), (2, 1), "{plans:?}");
+    assert!(!format!("{shapes:?}").contains("canary"), "{shapes:?}");
+}
+
+#[tokio::test]
 async fn a_list_that_stands_elsewhere_is_told() {
-    let body = json!({ "allPlans": [plan()] }).to_string();
+    let body = json!({ "Plans": [plan()] }).to_string();
     let read = async {
         let answer = Answer::new("list the plans", Effect::Repeatable, "Somewhere", 200, &body);
         answer.json_at::<Vec<Plan>>("/plans").unwrap_err()
@@ -150,7 +191,7 @@ async fn a_list_that_stands_elsewhere_is_told() {
         String::new(),
         "plans".to_owned(),
         What::Missing,
-        Some("allPlans".to_owned()),
+        Some("Plans".to_owned()),
     );
     assert_eq!(deviations(&shapes), [told]);
 }
