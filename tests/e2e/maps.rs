@@ -71,6 +71,29 @@ async fn a_map_gives_each_item_its_value_and_says_which_ones_failed_and_retries_
 }
 
 /// Items of the map of the story with kills.
+/// A name that is written wrongly is no fault of a machine.
+#[tokio::test]
+async fn a_map_whose_program_does_not_exist_fails_its_items_and_its_machines_take_other_tasks() -> Result {
+    let space = story("map-missing").await?;
+    space.pool("p", 2, json!({})).await?;
+    space.pool_ready("p").await?;
+    let spec = json!({"forEach": {"count": 50}, "command": ["/usr/bin/pyhton"]});
+    space.task("m", "p", spec).await?;
+    let done = space.task_ended("m").await?.status.unwrap_or_default();
+    ensure!(done.reason == "ItemsFailed", "{done:#?}");
+    assert_eq!(done.items.clone().unwrap_or_default().failed, 50, "{done:#?}");
+    let failed = items(&space, &["m", "--failed"]).await?;
+    ensure!(
+        failed.iter().all(|item| item["reason"] == "StartFailed"),
+        "{failed:?}"
+    );
+    space.task("next", "p", json!({"command": ["true"]})).await?;
+    let next = space.task_ended("next").await?.status.unwrap_or_default();
+    assert_eq!(next.phase, Some(TaskPhase::Succeeded), "{next:#?}");
+    assert_eq!(space.count::<Machine>().await?, 2, "no machine was replaced");
+    space.finish().await
+}
+
 const MANY: u32 = 20_000;
 
 /// What is killed while a map runs.
