@@ -366,22 +366,19 @@ pub(super) fn create(api: &mut Gcp, visit: &mut Visit<'_>) -> Result<Answer, Ref
     if instances::own(visit, &zone, &order.name).is_some() {
         return refused(409, "alreadyExists", "The resource already exists");
     }
-    match catalogue::broken(visit, &zone, (&wanted.0, wanted.1)) {
-        Some((metric, most, is_regional)) => {
-            let place = if is_regional {
-                format!("in region {}", catalogue::region_of(&zone))
-            } else {
-                "globally".to_owned()
-            };
-            let text = format!("Quota '{metric}' exceeded.  Limit: {most}.0 {place}.");
-            if is_regional && !api.quota_late {
-                return refused(403, "quotaExceeded", &text);
-            }
-            let failure = Failure::quota(&metric, most, text);
-            let names = [visit.account.as_str(), &zone, &order.name];
-            return Ok(fails(api, visit.request, names, failure));
+    if let Some((metric, most, is_regional)) = catalogue::broken(visit, &zone, (&wanted.0, wanted.1)) {
+        let place = if is_regional {
+            format!("in region {}", catalogue::region_of(&zone))
+        } else {
+            "globally".to_owned()
+        };
+        let text = format!("Quota '{metric}' exceeded.  Limit: {most}.0 {place}.");
+        if is_regional && !api.quota_late {
+            return refused(403, "quotaExceeded", &text);
         }
-        None => {}
+        let failure = Failure::quota(&metric, most, text);
+        let names = [visit.account.as_str(), &zone, &order.name];
+        return Ok(fails(api, visit.request, names, failure));
     }
     let id = api.operations.id();
     let mut shown = order.shown(visit, &place, &id, &wanted);

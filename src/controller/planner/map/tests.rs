@@ -482,8 +482,16 @@ fn an_old_end_that_a_new_connection_tells_takes_no_later_attempt_from_the_worker
     let mut leader = opened(items, SPEC, now);
     leader.on(Event::Heard(worker(0), 7, told_end(1, 0, Cause::Failure)), now);
     let commands = leader.settle(now + Duration::from_secs(2));
-    assert!(!commands.iter().any(|command| matches!(command, Command::Send(..))), "{commands:?}");
-    assert!(commands.contains(&Command::Acknowledge(worker(0), 7, 1)), "{commands:?}");
+    assert!(
+        !commands
+            .iter()
+            .any(|command| matches!(command, Command::Send(..))),
+        "{commands:?}"
+    );
+    assert!(
+        commands.contains(&Command::Acknowledge(worker(0), 7, 1)),
+        "{commands:?}"
+    );
 }
 
 #[test]
