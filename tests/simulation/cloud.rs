@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use skyward_core::{
     Leftover, Mark, Order, ProviderMachine, ProviderPhase, Usd,
-    machine::{Dial, Endpoint, Failure, FailureKind, Rental},
+    machine::{Dial, Endpoint, FailureKind, Rental},
     offer::Market,
 };
 
@@ -97,12 +97,7 @@ impl Rented {
     }
 
     fn phase(&self, at: Moment) -> ProviderPhase {
-        let failed = |kind, message: &str| {
-            ProviderPhase::Failed(Failure {
-                kind,
-                message: message.to_owned(),
-            })
-        };
+        let failed = ProviderPhase::failed;
         if self.end_ordered <= at {
             ProviderPhase::Stopping
         } else if self.fails_at <= at {

@@ -26,7 +26,7 @@ use skyward_api::{
 };
 use skyward_core::{
     Capabilities, Deletion, ErrorKind, MachineRef, ProviderError, ProviderMachine, ProviderPhase, Usd,
-    machine::{Endpoint, Failure, FailureKind, Rental},
+    machine::{Endpoint, FailureKind, Rental},
     offer,
     session::{self, EnvironmentState, SessionFailure, SessionState, Stage},
 };

@@ -155,8 +155,5 @@ pub(crate) fn step_fails(message: &str, output: &str) -> SessionFailure {
 
 /// How a machine of a cloud ends by itself.
 pub(crate) fn fails(kind: FailureKind, message: &str) -> ProviderPhase {
-    ProviderPhase::Failed(Failure {
-        kind,
-        message: message.into(),
-    })
+    ProviderPhase::failed(kind, message)
 }
