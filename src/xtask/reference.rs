@@ -232,23 +232,39 @@ pub(crate) fn one_line(text: &str) -> String {
         .replace('|', "\\|")
 }
 
-/// The default: what the API server fills in, else what the text says after "Default".
+/// The default: what the API server fills in, else what the text says after "Default", else the value that it marks.
 pub(crate) fn default(schema: &Map<String, Value>, text: &str) -> String {
     if let Some(default) = schema.get("default") {
         return format!("`{default}`");
     }
     let Some(start) = default_sentence(text) else {
-        return String::new();
+        return marked_default(text);
     };
     let rest = text[start + "Default".len()..]
         .trim_start_matches(':')
         .trim_start();
-    let end = rest
-        .find(". ")
-        .or_else(|| rest.find(".\n"))
+    let end = [". ", ".\n"]
+        .iter()
+        .filter_map(|stop| rest.find(stop))
+        .min()
         .or_else(|| rest.find(", which"))
         .unwrap_or(rest.len());
     one_line(rest[..end].trim_end_matches('.'))
+}
+
+/// The value that a text marks as the default, as in "`All` (default), `Head` or `None`".
+fn marked_default(text: &str) -> String {
+    // Lines of a text are broken anywhere.
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = ["` (default)", "` (default:"]
+        .iter()
+        .filter_map(|mark| text.find(mark))
+        .min();
+    let marked = end.and_then(|end| {
+        let start = text[..end].rfind('`')?;
+        Some(text[start..=end].to_owned())
+    });
+    marked.unwrap_or_default()
 }
 
 /// Where the sentence about the default begins; lines of a text are broken anywhere.
@@ -329,6 +345,13 @@ mod tests {
             ("Default: `desired`.", "`desired`"),
             ("User. Default `root`, which may install packages.", "`root`"),
             ("Image of it. Default\n`some:image`. More.", "`some:image`"),
+            (
+                "Default of a Task: `all`.\n\n- `All`: All of them. More.",
+                "of a Task: `all`",
+            ),
+            ("Whose: `All`\n(default), `Head` or `None`.", "`All`"),
+            ("Where: `One` (default: the machine of it) or `All`.", "`One`"),
+            ("Its keys: `username` (default `git`) and `password`.", ""),
             ("None when left out.", ""),
         ] {
             assert_eq!(default(&none, text), want, "{text}");
