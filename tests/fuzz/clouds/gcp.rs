@@ -47,7 +47,7 @@ pub(crate) fn run(data: &[u8]) {
         && let Some(error) = of_operation(&operation, "create the instance")
     {
         failed(&error);
-        assert!(failure(&error).message.len() <= WORDS);
+        assert!(failure(error).message.len() <= WORDS);
     }
     let sold = Sold {
         machines: heard.each("/machineTypes"),
