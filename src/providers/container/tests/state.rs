@@ -2,6 +2,7 @@ use super::*;
 use crate::container::map::tests::{order, settings};
 use rstest::rstest;
 use skyward_api::provider::ContainerSettings;
+use skyward_core::machine::Failure;
 
 /// A Pod of ours with this status, as YAML.
 fn pod(status: &str) -> Pod {
