@@ -278,11 +278,15 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Whether a server has, or gives, no commit of that id.
+/// Whether a server has, or gives, no commit of that id. JGit, which Gerrit serves with, has words of its own for that.
 fn is_refused(said: &str) -> bool {
-    ["not our ref", "unadvertised object", "does not allow request for"]
-        .iter()
-        .any(|words| said.contains(words))
+    let is_jgit = said
+        .split_once("remote error: want ")
+        .is_some_and(|(_, rest)| rest.contains(" not valid"));
+    is_jgit
+        || ["not our ref", "unadvertised object", "does not allow request for"]
+            .iter()
+            .any(|words| said.contains(words))
 }
 
 /// A file in memory that only our user may open.
@@ -372,12 +376,14 @@ mod tests {
         for said in [
             "fatal: remote error: upload-pack: not our ref 0001",
             "error: Server does not allow request for unadvertised object 0001",
+            "fatal: remote error: want 0001 not valid",
         ] {
             assert!(is_refused(said), "{said}");
         }
         for said in [
             "fatal: couldn't find remote ref main",
             "fatal: Authentication failed",
+            "fatal: remote error: the token is not valid",
         ] {
             assert!(!is_refused(said), "{said}");
         }
