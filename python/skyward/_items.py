@@ -232,8 +232,11 @@ def end(index: int, ending: int, message: str = "", exception: str = "", value: 
 
 
 def forking(here: Run, connection: socket.socket) -> Run:
-    """Runs each item in a fork of this process."""
+    """Runs each item in a fork of this process. A fork ends like an interpreter: it waits for the threads of its item,
+    runs the exit handlers of its item, and writes what its files have not written. Exit handlers of the import are this
+    process's: a temporary directory of the module must outlive the first item."""
     memory = os.memfd_create("skyward-item")
+    import atexit
     import gc
     import importlib
     import traceback
@@ -241,22 +244,25 @@ def forking(here: Run, connection: socket.socket) -> Run:
     from skyward import _warm
 
     # What a fork needs is imported before it, not in each.
-    for name in ("inspect", "json", "random"):
+    for name in ("inspect", "io", "json", "random"):
         importlib.import_module(name)
     # Objects that no collection visits stay shared.
     gc.collect()
+    # Forks flush the files of the module, too: none of them may find what the import wrote.
+    files = _warm.files_of(gc.get_objects())
+    _warm.flush_files(files)
     gc.freeze()
 
     def answer(index: int, item: bytes) -> bytes:
         os.ftruncate(memory, 0)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
                 os.setpgid(0, 0)
                 connection.close()
+                atexit._clear()
                 _warm.refresh()
                 keep(memory, here(index, item))
                 status = 0
@@ -265,8 +271,12 @@ def forking(here: Run, connection: socket.socket) -> Run:
             except BaseException:
                 traceback.print_exc()
             finally:
-                flush()
-                os._exit(status)
+                try:
+                    _warm.end_threads()
+                    _warm.flush_files([*files, *_warm.files_of(gc.get_objects())])
+                    flush()
+                finally:
+                    os._exit(status)
         try:
             # Both do it: whichever is later must not be needed.
             os.setpgid(pid, pid)
@@ -353,8 +363,8 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
-            continue
+        except Exception:
+            continue  # Work may have closed it, or put anything into its place.
 
 
 if __name__ == "__main__":
