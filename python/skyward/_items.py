@@ -249,7 +249,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     # Objects that no collection visits stay shared.
     gc.collect()
     # Forks flush the files of the module, too: none of them may find what the import wrote.
-    files = _warm.files_of(gc.get_objects())
+    files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
     _warm.flush_files(files)
     gc.freeze()
 
@@ -272,8 +272,12 @@ def forking(here: Run, connection: socket.socket) -> Run:
                 traceback.print_exc()
             finally:
                 try:
-                    _warm.end_threads()
-                    _warm.flush_files([*files, *_warm.files_of(gc.get_objects())])
+                    # Where there is neither, even the look for them would take a part of the time of a short item.
+                    if threads() > 1 or atexit._ncallbacks() > 0:
+                        _warm.end_threads()
+                    # A thread that goes on may hold a file for ever.
+                    if threads() == 1:
+                        _warm.flush_files([*files, *_warm.files_of(gc.get_objects())])
                     flush()
                 finally:
                     os._exit(status)
@@ -357,6 +361,18 @@ def code_of(left: SystemExit) -> int:
         return left.code & 0xFF
     print(left.code, file=sys.stderr)
     return 1
+
+
+def threads() -> int:
+    """How many threads this process has, as far as Python knows."""
+    threading: Any = sys.modules.get("threading")
+    return threading.active_count() if threading else 1
+
+
+def is_standard(file: Any) -> bool:
+    """Whether it is a standard stream, or the buffer of one."""
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    return any(file is stream or file is getattr(stream, "buffer", None) for stream in streams)
 
 
 def flush() -> None:
