@@ -256,7 +256,7 @@ impl<'a> Repository<'a> {
                 "git cannot fetch {url}: Host key verification failed. No key that its host has is in knownHosts: compare what ssh-keyscan prints of the host with the keys that it publishes, and create another Task with these"
             ));
         }
-        if said.contains("fsck") {
+        if said.contains("fsck error") {
             return Fault::Invalid(format!(
                 "the repository has objects that git does not take: {said}"
             ));
@@ -369,6 +369,40 @@ mod tests {
         let heard = hear(format!("{noise}fatal: the end\n").as_bytes());
         assert!(heard.len() as u64 <= SAID_BYTES && heard.ends_with("fatal: the end\n"));
         assert_eq!(hear(&b""[..]), "");
+    }
+
+    #[test]
+    fn a_host_that_is_not_reached_says_nothing_of_its_objects_whatever_the_repository_is_called() {
+        let order = Order {
+            url: "https://git.example/fsck-tools".into(),
+            reference: "main".into(),
+            commit: String::new(),
+            path: String::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            known_hosts: String::new(),
+            credential: Credential::None,
+        };
+        let place = Place {
+            folder: PathBuf::from("/nowhere"),
+            identity: None,
+            certificates: None,
+            most_bytes: 0,
+        };
+        let repository = Repository {
+            order: &order,
+            place: &place,
+            key: None,
+        };
+        let unreached = "fatal: unable to access 'https://git.example/fsck-tools/': Could not resolve host";
+        for (said, is_invalid) in [
+            (unreached, false),
+            ("fatal: fsck error in packed object", true),
+            ("fatal: fsck error in pack objects", true),
+        ] {
+            let fault = repository.judged(said);
+            assert_eq!(matches!(fault, Fault::Invalid(_)), is_invalid, "{fault}");
+        }
     }
 
     #[test]
