@@ -278,7 +278,7 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Whether a server has, or gives, no commit of that id. JGit, which Gerrit serves with, has words of its own for that.
+/// Whether a server has, or gives, no commit of that id. `JGit`, with which Gerrit serves, has words of its own for that.
 fn is_refused(said: &str) -> bool {
     let is_jgit = said
         .split_once("remote error: want ")
