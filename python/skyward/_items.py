@@ -37,6 +37,8 @@ ENDINGS = {"returned": 1, "raised": 2, "bad_source": 3, "not_json": 4, "too_larg
 # The message says how: `exited 3` or `signaled 9`.
 DIED = 7
 LONGEST_MESSAGE = 4000
+# What this process has open.
+DESCRIPTORS = "/proc/self/fd"
 # A line that is longer is written before its end.
 LONGEST_LINE = 8192
 
@@ -251,6 +253,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     # Forks flush the files of the module, too: none of them may find what the import wrote.
     files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
     _warm.flush_files(files)
+    descriptors = len(os.listdir(DESCRIPTORS))
     gc.freeze()
 
     def answer(index: int, item: bytes) -> bytes:
@@ -277,7 +280,9 @@ def forking(here: Run, connection: socket.socket) -> Run:
                         _warm.end_threads()
                     # A thread that goes on may hold a file for ever.
                     if threads() == 1:
-                        _warm.flush_files([*files, *_warm.files_of(gc.get_objects())])
+                        # The channel is closed here: as many descriptors as before it was are one more.
+                        has_opened = len(os.listdir(DESCRIPTORS)) >= descriptors
+                        _warm.flush_files([*files, *(_warm.files_of(gc.get_objects()) if has_opened else ())])
                     flush()
                 finally:
                     os._exit(status)
