@@ -37,6 +37,8 @@ ENDINGS = {"returned": 1, "raised": 2, "bad_source": 3, "not_json": 4, "too_larg
 # The message says how: `exited 3` or `signaled 9`.
 DIED = 7
 LONGEST_MESSAGE = 4000
+# What this process has open.
+DESCRIPTORS = "/proc/self/fd"
 # A line that is longer is written before its end.
 LONGEST_LINE = 8192
 
@@ -232,8 +234,11 @@ def end(index: int, ending: int, message: str = "", exception: str = "", value: 
 
 
 def forking(here: Run, connection: socket.socket) -> Run:
-    """Runs each item in a fork of this process."""
+    """Runs each item in a fork of this process. A fork ends like an interpreter: it waits for the threads of its item,
+    runs the exit handlers of its item, and writes what its files have not written. Exit handlers of the import are this
+    process's: a temporary directory of the module must outlive the first item."""
     memory = os.memfd_create("skyward-item")
+    import atexit
     import gc
     import importlib
     import traceback
@@ -241,22 +246,26 @@ def forking(here: Run, connection: socket.socket) -> Run:
     from skyward import _warm
 
     # What a fork needs is imported before it, not in each.
-    for name in ("inspect", "json", "random"):
+    for name in ("inspect", "io", "json", "random"):
         importlib.import_module(name)
     # Objects that no collection visits stay shared.
     gc.collect()
+    # Forks flush the files of the module, too: none of them may find what the import wrote.
+    files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
+    _warm.flush_files(files)
+    descriptors = len(os.listdir(DESCRIPTORS))
     gc.freeze()
 
     def answer(index: int, item: bytes) -> bytes:
         os.ftruncate(memory, 0)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush()
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
                 os.setpgid(0, 0)
                 connection.close()
+                atexit._clear()
                 _warm.refresh()
                 keep(memory, here(index, item))
                 status = 0
@@ -265,8 +274,18 @@ def forking(here: Run, connection: socket.socket) -> Run:
             except BaseException:
                 traceback.print_exc()
             finally:
-                flush()
-                os._exit(status)
+                try:
+                    # Where there is neither, even the look for them would take a part of the time of a short item.
+                    if threads() > 1 or atexit._ncallbacks() > 0:
+                        _warm.end_threads()
+                    # A thread that goes on may hold a file for ever.
+                    if threads() == 1:
+                        # The channel is closed here: as many descriptors as before it was are one more.
+                        has_opened = len(os.listdir(DESCRIPTORS)) >= descriptors
+                        _warm.flush_files([*files, *(_warm.files_of(gc.get_objects()) if has_opened else ())])
+                    flush()
+                finally:
+                    os._exit(status)
         try:
             # Both do it: whichever is later must not be needed.
             os.setpgid(pid, pid)
@@ -349,12 +368,24 @@ def code_of(left: SystemExit) -> int:
     return 1
 
 
+def threads() -> int:
+    """How many threads this process has, as far as Python knows."""
+    threading: Any = sys.modules.get("threading")
+    return threading.active_count() if threading else 1
+
+
+def is_standard(file: Any) -> bool:
+    """Whether it is a standard stream, or the buffer of one."""
+    streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    return any(file is stream or file is getattr(stream, "buffer", None) for stream in streams)
+
+
 def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
-            continue
+        except Exception:
+            continue  # Work may have closed it, or put anything into its place.
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -257,14 +257,9 @@ def leave(parent: Parent, code: object) -> None:
     """Ends this fork like a fresh interpreter: threads and exit handlers, what the run imported, open files, the C
     library. What the parent imported is not taken apart: that would copy most of the memory that is shared with it,
     and took longer than all the rest of a short run."""
-    import atexit
     import gc
-    import io
 
-    threading: Any = sys.modules.get("threading")
-    if threading:
-        threading._shutdown()
-    atexit._run_exitfuncs()
+    end_threads()
     if code is None or isinstance(code, int):
         status = (code or 0) & 0xFF
     else:
@@ -273,10 +268,7 @@ def leave(parent: Parent, code: object) -> None:
     if len(sys._current_frames()) == 1:
         # No other thread can see the modules go. A file in a cycle, or one that what the parent imported refers to,
         # would lose what is not written yet.
-        for left in gc.get_objects():
-            if isinstance(left, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)) and not left.closed:
-                with contextlib.suppress(OSError, ValueError):
-                    left.flush()
+        flush_files(files_of(gc.get_objects()))
         for name in sys.modules.keys() - parent.present:
             del sys.modules[name]
         gc.collect()
@@ -284,6 +276,31 @@ def leave(parent: Parent, code: object) -> None:
             parent.exit(status)
     # The interpreter reports what it cannot flush, and waits for nobody.
     sys.exit(status)
+
+
+def end_threads() -> None:
+    """Waits for threads and runs exit handlers."""
+    import atexit
+
+    threading: Any = sys.modules.get("threading")
+    if threading:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+
+
+def files_of(objects: Iterable[object]) -> list[Any]:
+    """The files among the objects that may have something to write."""
+    import io
+
+    return [one for one in objects if isinstance(one, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper))]
+
+
+def flush_files(files: Iterable[Any]) -> None:
+    for file in files:
+        # A file that was detached does not even say whether it is closed.
+        with contextlib.suppress(OSError, ValueError):
+            if not file.closed:
+                file.flush()
 
 
 def is_flushed() -> bool:

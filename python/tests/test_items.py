@@ -94,6 +94,10 @@ class Place:
             text = file.read()
         return status, json.loads(text) if text else None
 
+    def read(self, name):
+        with open(os.path.join(os.path.dirname(self.output), name), encoding="utf-8") as file:
+            return file.read()
+
     def printed(self):
         with open(self.output, encoding="utf-8") as file:
             return file.read()
@@ -217,6 +221,57 @@ class Items(unittest.TestCase):
     def test_forks_have_random_numbers_of_their_own(self):
         place = Place(self, "import random\ndef main(item): return random.random()", "fresh")
         self.assertEqual(len({place.value(index) for index in range(20)}), 20)
+
+    def test_an_item_in_a_process_of_its_own_ends_like_an_interpreter(self):
+        source = """
+            import atexit, threading
+            kept = open("kept", "w")
+            kept.write("import\\n")
+            def late(item):
+                threading.main_thread().join()
+                kept.write(f"thread {item}\\n")
+            def main(item):
+                global own
+                own = open(f"own-{item}", "w")
+                own.write("written")
+                own.itself = own
+                atexit.register(kept.write, f"exit {item}\\n")
+                threading.Thread(target=late, args=[item]).start()
+                return item
+        """
+        _, fork, interpreter = self.places(source)
+        for place in (fork, interpreter):
+            for item in range(2):
+                self.assertEqual(place.value(item, item), item)
+                self.assertEqual(place.read(f"own-{item}"), "written")
+        self.assertEqual(fork.read("kept"), "import\nthread 0\nexit 0\nthread 1\nexit 1\n")
+        fork.end()
+        self.assertEqual(fork.read("kept").count("import"), 1)
+
+    def test_an_exit_handler_of_the_module_runs_once_and_not_with_each_item(self):
+        source = """
+            import os, tempfile
+            folder = tempfile.TemporaryDirectory()
+            def main(item): return [folder.name, os.path.isdir(folder.name)]
+        """
+        place = Place(self, source, "fresh")
+        for index in range(3):
+            name, is_there = place.value(index)
+            self.assertTrue(is_there)
+        place.end()
+        self.assertFalse(os.path.exists(name))
+
+    def test_what_an_item_puts_into_the_place_of_a_stream_is_no_end_of_its_process(self):
+        source = """
+            import sys
+            class Quiet:
+                def write(self, text): return len(text)
+            sys.stdout = Quiet()
+            def main(item):
+                sys.stderr = None
+                return item
+        """
+        self.assertEqual(Place(self, source, "fresh").value(0, 5), 5)
 
     def test_a_function_that_awaits_is_awaited(self):
         for place in self.places("async def main(item): return item + 1"):

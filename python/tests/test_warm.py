@@ -520,6 +520,12 @@ class Warm(unittest.TestCase):
             "an open file of its module": "file = open(path, 'w')\ndef main(): file.write('x' * 10)",
             "an open file of another module": "def main():\n tempfile.mine = open(path, 'w')\n tempfile.mine.write('y')",
             "an open file in binary": "def main():\n sys.mine = open(path, 'wb')\n sys.mine.write(b'z')",
+            "a file that was detached": """
+                import io
+                def main():
+                    sys.mine = io.TextIOWrapper(io.BytesIO())
+                    sys.mine.detach()
+            """,
             "a finalizer in a cycle": """
                 class Ring:
                     def __del__(self): os.write(1, b"gone")

@@ -256,7 +256,7 @@ impl<'a> Repository<'a> {
                 "git cannot fetch {url}: Host key verification failed. No key that its host has is in knownHosts: compare what ssh-keyscan prints of the host with the keys that it publishes, and create another Task with these"
             ));
         }
-        if said.contains("fsck") {
+        if said.contains("fsck error") {
             return Fault::Invalid(format!(
                 "the repository has objects that git does not take: {said}"
             ));
@@ -278,11 +278,15 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Whether a server has, or gives, no commit of that id.
+/// Whether a server has, or gives, no commit of that id. `JGit`, with which Gerrit serves, has words of its own for that.
 fn is_refused(said: &str) -> bool {
-    ["not our ref", "unadvertised object", "does not allow request for"]
-        .iter()
-        .any(|words| said.contains(words))
+    let is_jgit = said
+        .split_once("remote error: want ")
+        .is_some_and(|(_, rest)| rest.contains(" not valid"));
+    is_jgit
+        || ["not our ref", "unadvertised object", "does not allow request for"]
+            .iter()
+            .any(|words| said.contains(words))
 }
 
 /// A file in memory that only our user may open.
@@ -368,16 +372,52 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_is_not_reached_says_nothing_of_its_objects_whatever_the_repository_is_called() {
+        let order = Order {
+            url: "https://git.example/fsck-tools".into(),
+            reference: "main".into(),
+            commit: String::new(),
+            path: String::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            known_hosts: String::new(),
+            credential: Credential::None,
+        };
+        let place = Place {
+            folder: PathBuf::from("/nowhere"),
+            identity: None,
+            certificates: None,
+            most_bytes: 0,
+        };
+        let repository = Repository {
+            order: &order,
+            place: &place,
+            key: None,
+        };
+        let unreached = "fatal: unable to access 'https://git.example/fsck-tools/': Could not resolve host";
+        for (said, is_invalid) in [
+            (unreached, false),
+            ("fatal: fsck error in packed object", true),
+            ("fatal: fsck error in pack objects", true),
+        ] {
+            let fault = repository.judged(said);
+            assert_eq!(matches!(fault, Fault::Invalid(_)), is_invalid, "{fault}");
+        }
+    }
+
+    #[test]
     fn a_refusal_by_id_is_told_from_other_failures() {
         for said in [
             "fatal: remote error: upload-pack: not our ref 0001",
             "error: Server does not allow request for unadvertised object 0001",
+            "fatal: remote error: want 0001 not valid",
         ] {
             assert!(is_refused(said), "{said}");
         }
         for said in [
             "fatal: couldn't find remote ref main",
             "fatal: Authentication failed",
+            "fatal: remote error: the token is not valid",
         ] {
             assert!(!is_refused(said), "{said}");
         }
