@@ -62,6 +62,7 @@ while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   part "stories of what is killed" cargo test --locked --workspace --test e2e -- --test-threads=2 crash:: maps::twenty
   part "chaos" cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
   ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-8}"
+  ((round % 5)) || part "hostile bytes" env MINUTES=5 SEED="$seed" hack/fuzz.sh
   ((round % 5)) || part "stories that ask no cloud" cargo test --locked --workspace --test clouds -- beside::
 done
 say "$round rounds passed, seeds $first to $((first + round - 1))."
