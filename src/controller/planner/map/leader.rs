@@ -541,7 +541,7 @@ impl<V> Leader<V> {
                     if cause != Cause::Interruption {
                         self.pace.item_took(took);
                         if let Some(items) = chunk {
-                            self.pace.chunk_took(items, Duration::ZERO);
+                            self.pace.chunk_ended(items);
                         }
                     }
                     self.next.bytes = self.next.bytes.saturating_add(bytes);
