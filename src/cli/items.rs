@@ -1,7 +1,7 @@
 //! `kubectl skyward results` of a Task with `forEach`, and `kubectl skyward retry`.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::{self, Write},
     ops::RangeInclusive,
     process::ExitCode,
@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use clap::Args;
 use futures::{AsyncBufReadExt, StreamExt};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 use skyward_api::TaskPhase;
 use skyward_subresources::items::{Again, ItemsQuery, Order, indices};
 use tokio::time::sleep;
@@ -51,6 +51,8 @@ pub(crate) enum Form {
     Json,
     /// An object in each line.
     Lines,
+    /// The value alone in each line.
+    Raw,
 }
 
 /// One item, as the server tells it.
@@ -74,8 +76,8 @@ impl Page {
     fn take(&mut self, line: &str) -> Result<()> {
         let strange =
             || anyhow!("the server's answer cannot be read; is the plugin of the version of the operator?");
-        let fields: Map<String, Value> = serde_json::from_str(line).map_err(|_| strange())?;
-        let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let fields = fields(line).map_err(|_| strange())?;
+        let number = |name: &str| fields.get(name).and_then(|value| value.get().parse::<u64>().ok());
         if let Some(index) = number("index") {
             self.items.push(Item {
                 index: u32::try_from(index).map_err(|_| strange())?,
@@ -141,9 +143,27 @@ struct Printer<W> {
     out: W,
     form: Form,
     printed: u64,
+    /// Items that have no value, where values alone are printed.
+    left_out: u64,
+}
+
+/// What was printed.
+#[derive(Debug, PartialEq)]
+struct Printed {
+    items: u64,
+    left_out: u64,
 }
 
 impl<W: Write> Printer<W> {
+    fn new(out: W, form: Form) -> Self {
+        Self {
+            out,
+            form,
+            printed: 0,
+            left_out: 0,
+        }
+    }
+
     fn print(&mut self, items: &[&Item]) -> io::Result<()> {
         match self.form {
             Form::Table => {
@@ -170,23 +190,53 @@ impl<W: Write> Printer<W> {
                     writeln!(self.out, "{}", item.text)?;
                 }
             }
+            Form::Raw => {
+                for item in items {
+                    match fields(&item.text).unwrap_or_default().get("value") {
+                        Some(value) => writeln!(self.out, "{}", value.get())?,
+                        None => self.left_out += 1,
+                    }
+                }
+            }
         }
         self.printed += items.len() as u64;
         self.out.flush()
     }
 
-    fn end(mut self) -> io::Result<u64> {
+    fn end(mut self) -> io::Result<Printed> {
         if self.form == Form::Json {
             let end = if self.printed == 0 { "[]\n" } else { "\n]\n" };
             self.out.write_all(end.as_bytes())?;
         }
-        Ok(self.printed)
+        Ok(Printed {
+            items: self.printed,
+            left_out: self.left_out,
+        })
     }
 }
 
+impl Printed {
+    /// The exit code; it fails where a value is missing, which a line that is not there does not say.
+    fn code(&self, name: &str) -> ExitCode {
+        if self.left_out == 0 {
+            return ExitCode::SUCCESS;
+        }
+        complain(&format!(
+            "{} items of Task {name:?} have no value: they failed, or their work returns none; `kubectl skyward results {name} \
+             -o jsonl` shows how each item ended",
+            self.left_out
+        ));
+        ExitCode::FAILURE
+    }
+}
+
+/// The fields of a line. Values stay text, so that huge numbers and deep nesting do no harm.
+fn fields(line: &str) -> serde_json::Result<BTreeMap<String, &RawValue>> {
+    serde_json::from_str(line)
+}
+
 fn cells(item: &Item) -> Vec<String> {
-    let fields: std::collections::BTreeMap<String, &RawValue> =
-        serde_json::from_str(&item.text).unwrap_or_default();
+    let fields = fields(&item.text).unwrap_or_default();
     let text = |name: &str| {
         let text = fields
             .get(name)
@@ -214,11 +264,7 @@ fn cells(item: &Item) -> Vec<String> {
 
 /// Prints what became of the items of a Task.
 pub(crate) async fn print(cluster: &Cluster, name: &str, wanted: &Wanted) -> Result<ExitCode> {
-    let mut printer = Printer {
-        out: io::stdout(),
-        form: wanted.form,
-        printed: 0,
-    };
+    let mut printer = Printer::new(io::stdout(), wanted.form);
     if wanted.follow {
         return follow(cluster, name, wanted, printer).await;
     }
@@ -252,13 +298,14 @@ pub(crate) async fn print(cluster: &Cluster, name: &str, wanted: &Wanted) -> Res
             }
         }
     }
-    if printer.end()? == 0 {
+    let printed = printer.end()?;
+    if printed.items == 0 {
         complain(&format!(
             "Task {name:?}: no item{} was found",
             if wanted.failed { " that failed" } else { "" }
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(printed.code(name))
 }
 
 /// Prints items as they end, each of its attempts that is the last one, until the Task has ended.
@@ -297,11 +344,11 @@ async fn follow<W: Write>(
             }
         }
         if phase.is_finished() {
-            printer.end()?;
+            let code = printer.end()?.code(name);
             return Ok(if phase == TaskPhase::Failed {
                 ExitCode::FAILURE
             } else {
-                ExitCode::SUCCESS
+                code
             });
         }
         sleep(LOOK).await;
@@ -350,6 +397,8 @@ pub(crate) async fn retry(cluster: &Cluster, arguments: Arguments) -> Result<Exi
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn filled(lines: &[&str]) -> Page {
@@ -375,11 +424,7 @@ mod tests {
 
     fn printed(form: Form, pages: &[&[&str]]) -> String {
         let mut out = Vec::new();
-        let mut printer = Printer {
-            out: &mut out,
-            form,
-            printed: 0,
-        };
+        let mut printer = Printer::new(&mut out, form);
         for lines in pages {
             let page = filled(lines);
             printer.print(&page.items.iter().collect::<Vec<_>>()).unwrap();
@@ -427,5 +472,22 @@ mod tests {
         assert_eq!(array.len(), 2);
         assert_eq!(printed(Form::Json, &[]), "[]\n");
         assert_eq!(printed(Form::Lines, &[&[ONE, TWO]]), format!("{ONE}\n{TWO}\n"));
+    }
+
+    #[test]
+    fn a_value_alone_is_one_line_as_it_was_returned_and_an_item_without_one_is_counted() {
+        let value = format!("{}{}{}", "[".repeat(200), "9".repeat(400), "]".repeat(200));
+        let large = format!(r#"{{"attempt":1,"index":8,"reason":"Succeeded","value":{value}}}"#);
+        const NONE: &str = r#"{"attempt":1,"index":9,"reason":"Succeeded","value":null}"#;
+        let pages: &[&[&str]] = &[&[ONE, TWO], &[&large, NONE]];
+        assert_eq!(printed(Form::Raw, pages), format!("[1, 2]\n{value}\nnull\n"));
+        let mut printer = Printer::new(Vec::new(), Form::Raw);
+        let page = filled(&[ONE, TWO]);
+        printer.print(&page.items.iter().collect::<Vec<_>>()).unwrap();
+        let expected = Printed {
+            items: 2,
+            left_out: 1,
+        };
+        assert_eq!(printer.end().unwrap(), expected);
     }
 }

@@ -107,6 +107,7 @@ Examples:
   kubectl skyward results -f train               each value that it yields, as it comes
   kubectl skyward results -f train --rank 0 -o raw
   kubectl skyward results train -o jsonl         what it has yielded so far
+  kubectl skyward results sweep -o raw           the value of each item of forEach, one in a line
   kubectl skyward results sweep --failed         the items of forEach that failed, and why
   kubectl skyward results sweep --index 3,7-9 -o json
   kubectl skyward results -f sweep -o jsonl      each item as it ends, until the Task has ended")]

@@ -73,10 +73,12 @@ enum Output {
     Table,
     /// An array with all that is known of each run; of several Tasks an object of such arrays.
     Json,
-    /// What the function yields: an object {attempt, rank, index, value} for each value, one in a line. For one Task.
+    /// What the function yields: an object {attempt, rank, index, value} for each value, one in a line; of a Task with
+    /// forEach an object for each item. For one Task.
     Jsonl,
     /// The function's return value as JSON; of several ranks an array of {rank, value}; with -f each value that it yields,
-    /// one in a line. For one Task.
+    /// one in a line. Of a Task with forEach the value of each item in the order of the items, one in a line; the exit
+    /// code is 1 when an item that ended has none. For one Task.
     Raw,
 }
 
@@ -91,7 +93,8 @@ pub(crate) async fn run(cluster: &Cluster, arguments: Arguments) -> Result<ExitC
         form: match output {
             Output::Table => Form::Table,
             Output::Json => Form::Json,
-            Output::Jsonl | Output::Raw => Form::Lines,
+            Output::Jsonl => Form::Lines,
+            Output::Raw => Form::Raw,
         },
     };
     let is_of_items = wanted.failed || !wanted.indices.is_empty();

@@ -62,6 +62,7 @@ pub struct Metrics {
     desired_machines: Family<Labels, Gauge>,
     pool_scalings: Family<Labels, Counter>,
     queued_tasks: Family<Labels, Gauge>,
+    queued_items: Family<Labels, Gauge>,
     running_tasks: Family<Labels, Gauge>,
     queue_age: Family<Labels, Gauge>,
     task_transitions: Family<Labels, Counter>,
@@ -175,6 +176,7 @@ impl Default for Metrics {
                 "Decisions about numbers of machines, by their reasons",
             ),
             queued_tasks: register(r, "queued_tasks", "Tasks that wait, by Pool"),
+            queued_items: register(r, "queued_items", "Items of running maps that wait, by Pool"),
             running_tasks: register(r, "running_tasks", "Tasks that run, by Pool"),
             queue_age: register_in(
                 r,
@@ -464,6 +466,7 @@ impl Metrics {
         self.pools.clear();
         self.desired_machines.clear();
         self.queued_tasks.clear();
+        self.queued_items.clear();
         self.running_tasks.clear();
         self.queue_age.clear();
         self.unstored_runs.clear();
@@ -483,6 +486,9 @@ impl Metrics {
                 self.queued_tasks
                     .get_or_create(&labels)
                     .set(i64::from(load.queued));
+                self.queued_items
+                    .get_or_create(&labels)
+                    .set(i64::from(load.queued_items));
                 self.running_tasks
                     .get_or_create(&labels)
                     .set(i64::from(load.running));
@@ -594,6 +600,7 @@ mod tests {
             machines,
             pools,
             queued_tasks,
+            queued_items,
             running_tasks,
             queue_age,
             unstored_runs,
@@ -610,6 +617,7 @@ mod tests {
             machines,
             pools,
             queued_tasks,
+            queued_items,
             running_tasks,
             queue_age,
             unstored_runs,

@@ -138,6 +138,19 @@ fn has_items(name: &str, task: &Task) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An index that no item has is a mistake: without a word of it, a user would wait for what never runs.
+fn are_there(name: &str, again: &Again, total: u32) -> Result<(), String> {
+    let Again::Indices(ranges) = again else {
+        return Ok(());
+    };
+    match ranges.iter().map(RangeInclusive::end).find(|end| **end >= total) {
+        Some(end) => Err(format!(
+            "index: Task {name:?} has no item {end}, but {total} items, which are numbered from 0; nothing was changed"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// A page of items.
 pub(crate) async fn open(reading: &Reading, task: &Task, query: &ItemsQuery) -> Result<Chunks, Failure> {
     has_items(&reading.name, task)?;
@@ -163,6 +176,10 @@ pub(crate) async fn retry(
             reading.name,
             describe(task)
         )));
+    }
+    let items = task.status.as_ref().and_then(|status| status.items.as_ref());
+    if let Some(items) = items {
+        are_there(&reading.name, again, items.total).map_err(Failure::bad_request)?;
     }
     let ended = task.status.as_ref().map_or(0, |status| status.attempt);
     if attempt.is_some_and(|attempt| attempt != ended) {
@@ -215,6 +232,21 @@ mod tests {
         assert!(attempt(&pairs("attempt=x")).is_err());
         assert!(ItemsQuery::parse(&pairs("from=1&since=2")).is_err());
         assert!(ItemsQuery::parse(&pairs("from=-1")).is_err());
+    }
+
+    #[test]
+    fn an_index_that_no_item_has_is_told_with_the_number_of_items() {
+        let asked = |text: &str, total| are_there("t", &Again::Indices(indices(text).unwrap()), total);
+        assert_eq!(asked("0,7-9", 10), Ok(()));
+        assert_eq!(are_there("t", &Again::Failed, 0), Ok(()));
+        for (text, total, part) in [
+            ("3,7-10", 10, "no item 10, but 10 items"),
+            ("10-4294967295", 10, "no item 4294967295"),
+            ("0", 0, "no item 0, but 0 items"),
+        ] {
+            let why = asked(text, total).unwrap_err();
+            assert!(why.contains(part), "{text}: {why}");
+        }
     }
 
     #[test]

@@ -30,6 +30,12 @@ impl ItemsStatus {
     pub fn done(&self) -> String {
         format!("{}/{}", self.succeeded.saturating_add(self.failed), self.total)
     }
+
+    /// Items that have no outcome and that no machine has.
+    pub fn waiting(&self) -> u32 {
+        let others = [self.succeeded, self.failed, self.active];
+        others.into_iter().fold(self.total, u32::saturating_sub)
+    }
 }
 
 #[cfg(test)]
@@ -46,5 +52,9 @@ mod tests {
             failed_indexes: "4-6".to_owned(),
         };
         assert_eq!(items.done(), "1200/1000000");
+        assert_eq!(items.waiting(), 998_792);
+        // Somebody may have written anything into a status.
+        let less = ItemsStatus { total: 3, ..items };
+        assert_eq!(less.waiting(), 0);
     }
 }

@@ -352,6 +352,13 @@ pub(super) async fn retry(
         shared.store.charge(&uid, &namespace);
         reopened(&shared.store, shared.epoch, &uid, total, &again).await?
     };
+    if has_lost_outcomes(&status, &items) {
+        let why = format!(
+            "the outcomes of the items of Task {name:?} are not in the result store any more, as after spec.retention.results: \
+             no item can be told from the others, so none runs again; create the Task again"
+        );
+        return Err((StatusCode::CONFLICT, why));
+    }
     let open = items.total() - items.done().len();
     if open == 0 {
         return Ok(format!("Task {name:?} has no item to retry\n"));
@@ -411,6 +418,16 @@ async fn reopened(
         items.apply(&skyward_planner::map::record::Record::Note(note));
     }
     Ok(items)
+}
+
+/// Whether items have ended, as the status says, and the log knows of none: it was deleted, and a longer `retention` does not
+/// bring it back. All items would run again, those that succeeded, too.
+fn has_lost_outcomes(status: &TaskStatus, items: &Items) -> bool {
+    let ended = status
+        .items
+        .as_ref()
+        .is_some_and(|items| items.succeeded > 0 || items.failed > 0);
+    ended && items.ends() == 0
 }
 
 /// The status of a Task that waits again for its next attempt.
@@ -619,6 +636,26 @@ mod tests {
             store.map_records(TASK, 0, &[]).await.unwrap().len() <= length + 1,
             "only its mark was written"
         );
+    }
+
+    #[tokio::test]
+    async fn nothing_runs_again_where_the_outcomes_were_deleted() {
+        let told = |succeeded| TaskStatus {
+            items: Some(ItemsStatus {
+                total: 5,
+                succeeded,
+                ..ItemsStatus::default()
+            }),
+            ..TaskStatus::default()
+        };
+        let (_folder, deleted) = filled(&[]).await;
+        let items = reopened(&deleted, 2, TASK, 5, &Again::Failed).await.unwrap();
+        assert!(has_lost_outcomes(&told(1), &items));
+        assert!(!has_lost_outcomes(&told(0), &items), "none was run");
+        let (_folder, kept) = filled(&[vec![ended(0, 1, Cause::Success)]]).await;
+        let all = Again::Indices(vec![0..=4]);
+        let items = reopened(&kept, 2, TASK, 5, &all).await.unwrap();
+        assert!(items.done().is_empty() && !has_lost_outcomes(&told(1), &items));
     }
 
     #[test]

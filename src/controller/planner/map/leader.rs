@@ -284,17 +284,20 @@ impl<V> Leader<V> {
             .min(self.within_reach().div_ceil(self.spec.threads))
     }
 
-    /// Items that more workers could run. One that does not tell what it holds keeps its items, and is one worker.
+    /// Items that more workers could run. One that does not tell what it holds keeps its items, and is one worker; so is
+    /// each worker where no other item begins.
     fn within_reach(&self) -> u32 {
+        let begins = self.spec.begins(self.items.failed().len());
         let held = self.items.grants().iter().map(|(worker, grant)| {
             let known = self.workers.get(worker).map(|known| known.view.state);
             match known {
-                Some(State::Working) => grant.len(),
-                Some(State::Silent | State::Closing | State::Ended | State::Lost) => self.spec.threads,
+                Some(State::Working) if begins => grant.len(),
+                Some(_) => self.spec.threads,
                 None => 0,
             }
         });
-        held.fold(self.items.waiting().len(), u32::saturating_add)
+        let waiting = if begins { self.items.waiting().len() } else { 0 };
+        held.fold(waiting, u32::saturating_add)
     }
 
     fn left(&self) -> u32 {
@@ -541,7 +544,7 @@ impl<V> Leader<V> {
                     if cause != Cause::Interruption {
                         self.pace.item_took(took);
                         if let Some(items) = chunk {
-                            self.pace.chunk_took(items, Duration::ZERO);
+                            self.pace.chunk_ended(items);
                         }
                     }
                     self.next.bytes = self.next.bytes.saturating_add(bytes);

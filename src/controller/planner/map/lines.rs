@@ -6,6 +6,9 @@ use std::{fmt, ops::Range};
 use serde_json::Value;
 use skyward_api::for_each::{ALL_BYTES, ITEM_BYTES, MOST_ITEMS};
 
+/// What some editors put before the first line of a file in UTF-8: it is no part of the first item.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// A file of items that is being read.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
@@ -86,18 +89,25 @@ impl Lines {
         Ok(())
     }
 
-    /// A line that is empty is no item.
+    /// A line that is empty is no item. The space around an item, such as the CR of a line that ends with CR and LF, is no
+    /// part of it: a command is given what the place has.
     fn end_line(&mut self, found: &mut impl FnMut(Range<u64>)) -> Result<(), BadLines> {
         self.line += 1;
-        if !self.begun.iter().all(u8::is_ascii_whitespace) {
-            if let Err(error) = serde_json::from_slice::<Value>(&self.begun) {
-                return Err(BadLines::NotJson(self.line, error.to_string()));
+        let mark = if self.line == 1 { BYTE_ORDER_MARK } else { &[] };
+        let text = self.begun.strip_prefix(mark).unwrap_or(&self.begun);
+        let item = text.trim_ascii();
+        if !item.is_empty() {
+            if let Err(error) = serde_json::from_slice::<Value>(text) {
+                // The line of the file is told already.
+                let why = error.to_string().replace("line 1 column", "column");
+                return Err(BadLines::NotJson(self.line, why));
             }
             if self.items == MOST_ITEMS {
                 return Err(BadLines::TooMany);
             }
             self.items += 1;
-            found(self.offset - self.begun.len() as u64..self.offset);
+            let start = self.offset - text.trim_ascii_start().len() as u64;
+            found(start..start + item.len() as u64);
         }
         self.begun.clear();
         Ok(())
@@ -125,12 +135,35 @@ mod tests {
     fn each_line_with_a_value_is_an_item() {
         assert_eq!(read(&[b""]), Ok(vec![]));
         assert_eq!(read(&[b"\n\n \r\n"]), Ok(vec![]));
-        assert_eq!(read(&[b"1\n\"a\"\r\n{\"b\": 2}"]), Ok(vec![0..1, 2..6, 7..15]));
+        assert_eq!(read(&[b"1\n\"a\"\r\n{\"b\": 2}"]), Ok(vec![0..1, 2..5, 7..15]));
         assert_eq!(
             read(&[b"1\n2\n"]),
             Ok(vec![0..1, 2..3]),
             "with and without the last end of a line"
         );
+    }
+
+    #[test]
+    fn what_windows_writes_around_items_is_no_part_of_them() {
+        let file = b"\xef\xbb\xbf5\r\n {\"b\": 2}\t\r\n\r\n";
+        let items: Vec<&[u8]> = read(&[file])
+            .unwrap()
+            .into_iter()
+            .map(|place| &file[place.start as usize..place.end as usize])
+            .collect();
+        assert_eq!(items, [&b"5"[..], b"{\"b\": 2}"]);
+        assert_eq!(read(&[b"\xef\xbb\xbf\r\n"]), Ok(vec![]));
+        assert!(matches!(
+            read(&[b"1\n\xef\xbb\xbf2"]),
+            Err(BadLines::NotJson(2, _))
+        ));
+    }
+
+    #[test]
+    fn an_item_may_take_all_that_an_item_may_take_and_not_a_byte_more() {
+        let largest = format!("\"{}\"", "x".repeat(ITEM_BYTES - 2));
+        assert_eq!(read(&[largest.as_bytes(), b"\n1"]).unwrap().len(), 2);
+        assert_eq!(read(&[b"1\n ", largest.as_bytes()]), Err(BadLines::TooLong(2)));
     }
 
     #[test]
@@ -140,7 +173,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("line 3 of the items is no JSON (expected value"),
+                .starts_with("line 3 of the items is no JSON (expected value at column 1)"),
             "{error}"
         );
         assert!(matches!(read(&[b"1 2"]), Err(BadLines::NotJson(1, _))));

@@ -40,6 +40,18 @@ pub struct Spec {
     pub runs: bool,
 }
 
+impl Spec {
+    /// Whether more items have failed than may.
+    pub fn gives_up(&self, failed: u32) -> bool {
+        self.max_failed.is_some_and(|most| failed > most)
+    }
+
+    /// Whether items that wait begin, where so many have failed.
+    pub fn begins(&self, failed: u32) -> bool {
+        self.runs && !self.gives_up(failed)
+    }
+}
+
 /// What is known of a worker now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -180,12 +192,7 @@ pub fn plan(world: &World<'_>) -> Vec<Step> {
 
 impl World<'_> {
     fn goes_on(&self) -> bool {
-        self.spec.runs && !self.is_hopeless()
-    }
-
-    fn is_hopeless(&self) -> bool {
-        let failed = self.items.failed().len();
-        self.spec.max_failed.is_some_and(|most| failed > most)
+        self.spec.begins(self.items.failed().len())
     }
 
     fn working(&self) -> impl Iterator<Item = (Worker, &WorkerView)> {
@@ -234,7 +241,7 @@ impl World<'_> {
                 Verdict::SomeFailed
             });
         }
-        let is_over = self.is_hopeless() && self.items.grants().is_empty();
+        let is_over = self.spec.gives_up(self.items.failed().len()) && self.items.grants().is_empty();
         is_over.then_some(Verdict::TooManyFailed)
     }
 

@@ -303,23 +303,20 @@ fn the_end_of_an_attempt_that_was_cut_or_is_known_gives_no_record() {
     assert_eq!(told(0, 1, 1), Some(expected));
 }
 
+fn all_told<V>() -> Heard<V> {
+    Heard::Told {
+        over: false,
+        cut: false,
+    }
+}
+
 /// A leader of a map with four items, and a worker that holds nothing.
 fn led() -> Leader<&'static str> {
     let now = Timestamp::UNIX_EPOCH;
     let mut leader = Leader::new(SPEC, Items::new(4));
     leader.on(Event::Opened(worker(0), 7, Duration::from_millis(20)), now);
     leader.on(Event::Heard(worker(0), 7, Heard::Holds(Vec::new())), now);
-    leader.on(
-        Event::Heard(
-            worker(0),
-            7,
-            Heard::Told {
-                over: false,
-                cut: false,
-            },
-        ),
-        now,
-    );
+    leader.on(Event::Heard(worker(0), 7, all_told()), now);
     leader
 }
 
@@ -414,17 +411,7 @@ fn opened(items: Items, spec: Spec, now: Timestamp) -> Leader<()> {
         Event::Heard(worker(0), 7, Heard::Holds(std::iter::once(0..2).collect())),
         now,
     );
-    leader.on(
-        Event::Heard(
-            worker(0),
-            7,
-            Heard::Told {
-                over: false,
-                cut: false,
-            },
-        ),
-        now,
-    );
+    leader.on(Event::Heard(worker(0), 7, all_told()), now);
     leader
 }
 
@@ -585,6 +572,16 @@ fn nobody_is_started_for_the_items_of_a_worker_that_is_silent() {
     leader.on(Event::Worker(worker(0), Life::Lost), now);
     store_all(&mut leader, now);
     assert_eq!(leader.useful(), 2);
+}
+
+#[test]
+fn nobody_is_started_for_items_that_do_not_begin_as_too_many_others_have_failed() {
+    for (max_failed, useful) in [(None, 8), (Some(1), 8), (Some(0), 1)] {
+        let mut items = Items::new(9);
+        assert!(items.apply(&granted(0, 0, 2)) && items.apply(&failed(1)));
+        let leader = opened(items, Spec { max_failed, ..SPEC }, Timestamp::UNIX_EPOCH);
+        assert_eq!(leader.useful(), useful, "{max_failed:?}");
+    }
 }
 
 #[test]

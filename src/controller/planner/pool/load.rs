@@ -20,6 +20,8 @@ pub struct PoolLoad {
     pub queued: u32,
     /// Tasks that run.
     pub running: u32,
+    /// Items of maps that run: those without an outcome that no machine runs.
+    pub queued_items: u32,
     /// Places of each machine; 0 counts as one.
     pub places_each: u32,
     /// Machines of the Task that runs on the most machines at once, as a broadcast does: it fills them all, however many
@@ -95,7 +97,7 @@ impl PoolLoad {
         u32::try_from(busy).unwrap_or(u32::MAX)
     }
 
-    /// Whether another load says the same, apart from times.
+    /// Whether another load says the same, apart from times and from the number of items, which no plan reads.
     pub fn is_like(&self, other: &Self) -> bool {
         let Self {
             runs,
@@ -106,6 +108,7 @@ impl PoolLoad {
             places_each,
             widest,
             demand,
+            queued_items: _,
             oldest: _,
             uses: _,
         } = self;
@@ -233,11 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn a_time_alone_is_no_news() {
+    fn a_time_or_a_number_of_items_alone_is_no_news() {
         let mut later = PoolLoad::default();
         later.uses.note(0, at(1));
         later.demand.running_since = Some(at(2));
         later.oldest = Some(at(3));
+        later.queued_items = 4;
         assert!(later.is_like(&PoolLoad::default()));
         later.demand.places = 1;
         assert!(!later.is_like(&PoolLoad::default()));

@@ -7,6 +7,7 @@
 //! worker is left and items are, the Task waits in the queue, as any other, for its next attempt.
 
 mod anew;
+mod demand;
 mod unfit;
 
 use std::{
@@ -337,21 +338,6 @@ impl Dispatcher {
         let limit = limit(has).min(map.told.useful as usize);
         let ranks = (MAX_RANKS as usize).saturating_sub(attempt.places.len());
         limit.saturating_sub(has).min(ranks) as u32
-    }
-
-    /// Places that running maps could use, besides the places that they have, and how long one place would take for all the
-    /// items of these maps. A map that has all the places that it may have waits for none.
-    pub(super) fn wanted_by_maps(&self) -> (u32, Duration) {
-        let mut all = (0_u32, Duration::ZERO);
-        let wishes = self.wishes(i32::MIN);
-        for uid in &self.maps {
-            let wanted = self.wanted(uid, &wishes);
-            if let Some((_, _, map)) = self.running(uid).filter(|_| wanted > 0) {
-                all.0 = all.0.saturating_add(wanted);
-                all.1 = all.1.saturating_add(map.told.work);
-            }
-        }
-        all
     }
 
     /// Running maps with something to do for more workers than they have, in the order of the queue, each with how many,

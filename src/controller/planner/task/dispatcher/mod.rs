@@ -350,6 +350,7 @@ impl Dispatcher {
         (load.queued, load.running, running_since, load.widest) = self.counts();
         load.places_each = self.pool.as_ref().map_or(0, |pool| pool.concurrency);
         load.oldest = self.oldest();
+        load.queued_items = self.queued_items();
         load.demand = self.demand(running_since);
         Some(load)
     }

@@ -300,6 +300,29 @@ fn a_pool_counts_with_the_items_of_a_map_that_could_use_more_places_and_of_no_ot
     assert_eq!((told.places, told.for_maps, told.items), (1, 0, Duration::ZERO));
 }
 
+#[test]
+fn items_that_wait_are_those_of_running_maps_that_no_machine_has_while_others_may_begin() {
+    let mut world = World::new(1, 2);
+    let queued = |world: &World| world.dispatcher.load().unwrap().queued_items;
+    let few = map(&mut world, "m", json!({ "count": TOTAL, "maxFailedItems": 1 }));
+    assert_eq!(queued(&world), 0, "how many items there are is not known");
+    let told = |succeeded, failed| MapTold {
+        items: ItemsStatus {
+            active: 2,
+            ..items(succeeded, failed)
+        },
+        ..under_way()
+    };
+    tell(&mut world, &few, told(40, 1));
+    assert_eq!(queued(&world), TOTAL - 43);
+    tell(&mut world, &few, told(40, 2));
+    assert_eq!(queued(&world), 0, "no other item begins");
+    tell(&mut world, &few, told(40, 1));
+    world.edit(&few, |task| task.spec.suspend = Some(true));
+    world.quiet();
+    assert_eq!(queued(&world), 0, "it is suspended");
+}
+
 /// So many seconds in which each start of a worker is refused, as by an agent that runs no items.
 fn pass_with_old_agent(world: &mut World, seconds: u32) {
     for _ in 0..seconds {
