@@ -49,13 +49,14 @@ def main() -> None:
     if sys.argv[1] == "one":
         one()
         return
+    # Before the Task's directory is searched, which may have a module of that name.
+    from skyward import _run
+
     # As `_run.py` does: the first place of the path is the Task's directory.
     sys.path[0] = os.getcwd()
     call_file, channel, outcome = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     for descriptor in (channel, outcome):
         os.set_inheritable(descriptor, False)
-    from skyward import _run
-
     _run.report(outcome, serve, call_file, channel)  # type: ignore[no-untyped-call]
 
 
@@ -318,11 +319,11 @@ def spawning(call_file: str, connection: socket.socket) -> Run:
 
 def one() -> None:
     """A new interpreter for one item."""
+    from skyward import _run
+
     sys.path[0] = os.getcwd()
     call_file, memory, index = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     os.set_inheritable(memory, False)
-    from skyward import _run
-
     run: Any = _run
     item = os.pread(memory, os.fstat(memory).st_size, 0)
     os.ftruncate(memory, 0)

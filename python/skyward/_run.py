@@ -41,6 +41,36 @@ def main():
 
 def report(outcome_fd, work, *arguments):
     """Does the work, says how it ended, and exits."""
+    here = os.getcwd()
+    try:
+        status = worked(outcome_fd, work, *arguments)
+    except (AttributeError, ImportError, NameError, TypeError):
+        name = hiding(here)
+        if not name:
+            raise
+        sys.__excepthook__(*sys.exc_info())
+        message = (
+            "the source has a module %s, which hides the one that Python or skyward brings and that functions need: "
+            "rename its file" % name
+        )
+        say(message)
+        # Not by finish(): json may be the module that is hidden.
+        os.write(outcome_fd, ('{"ending": "bad_source", "message": "%s"}' % message).encode("ascii"))
+        status = 1
+    sys.exit(status)
+
+
+def hiding(here):
+    """A module of the Task's directory that has the name of one that this program may need; None if there is none."""
+    for name in sorted({"skyward", *getattr(sys, "stdlib_module_names", ())}.intersection(sys.modules)):
+        path = getattr(sys.modules[name], "__file__", None) or ""
+        if path.startswith(os.path.join(here, "")):
+            return name
+    return None
+
+
+def worked(outcome_fd, work, *arguments):
+    """Does the work and says how it ended. Returns the exit code."""
     try:
         work(*arguments)
         finish(outcome_fd, "returned", "")
@@ -57,7 +87,7 @@ def report(outcome_fd, work, *arguments):
             raise
         finish(outcome_fd, "no_room", "the disk of the machine is full: the return value could not be written")
         status = 1
-    sys.exit(status)
+    return status
 
 
 def run(call_file, result_fd, values_fd):
@@ -188,6 +218,10 @@ def imported(name):
         for parent in parents:
             try:
                 found = importlib.util.find_spec(parent)
+            except ModuleNotFoundError as error:
+                if error.name != parent:
+                    break
+                raise Refused("bad_source", no_package(parent)) from None
             except Exception:
                 break
             if found is None:
@@ -204,6 +238,17 @@ def absent(name):
     found = sorted(module.name for module in pkgutil.iter_modules([os.getcwd()]))[:20]
     there = "modules there: %s" % ", ".join(found) if found else "there are no modules"
     return "there is no module %s in the source or among the packages of the image (%s)" % (name, there)
+
+
+def no_package(name):
+    above = name.rpartition(".")[0]
+    path = getattr(sys.modules.get(above), "__file__", None)
+    return "there is no module %s, because %s is %s and no folder of modules: write %s if that is meant, else rename it" % (
+        name,
+        above,
+        "the file " + os.path.basename(path) if path else "a module",
+        above,
+    )
 
 
 def entrypoint_of(module, entrypoint):

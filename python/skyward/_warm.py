@@ -37,15 +37,22 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 # The version of the kernel's interface that has three sets of 64 capabilities.
 CAPABILITIES = 0x20080522
 # Functions of the libraries that start threads for arithmetic, by a part of the library's name. The parent has one
-# thread in each; a fork gets as many as a fresh interpreter would have.
+# thread in each; a fork gets as many as a fresh interpreter would have. Rayon (RAYON_NUM_THREADS), which packages in Rust
+# use, starts its threads with the first work and reads its variable then, in the fork; Accelerate
+# (VECLIB_MAXIMUM_THREADS) is a library of macOS, and machines have Linux.
 THREADS = (
     ("openblas", "OPENBLAS_NUM_THREADS", ("openblas_set_num_threads", "scipy_openblas_set_num_threads")),
     ("openblas", "OPENBLAS_NUM_THREADS", ("openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")),
     ("libmkl_rt", "MKL_NUM_THREADS", ("MKL_Set_Num_Threads",)),
+    ("libblis", "BLIS_NUM_THREADS", ("bli_thread_set_num_threads",)),
     ("libgomp", "OMP_NUM_THREADS", ("omp_set_num_threads",)),
     ("libomp", "OMP_NUM_THREADS", ("omp_set_num_threads",)),
     ("libiomp", "OMP_NUM_THREADS", ("omp_set_num_threads",)),
 )
+# Has one thread unless a variable says more.
+SINGLE = "libblis"
+# What NumExpr starts at most unless a variable says more.
+NUMEXPR_THREADS = 16
 
 
 class Unfit(Exception):
@@ -400,7 +407,10 @@ def search(before: Sequence[str], now: Sequence[str]) -> None:
 
 
 def refresh() -> None:
-    """Gives this fork random numbers, keys and a temporary directory of its own."""
+    """Gives this fork random numbers, keys and a temporary directory of its own. Seeded anew are the generators that
+    packages have for everybody: that of `random`, NumPy's global one (`numpy.random.seed`), and PyTorch's, on the CPU and, once
+    CUDA is used, on accelerators. A generator that a module made for itself when it was imported, such as
+    `numpy.random.default_rng()` or `random.Random()`, is a copy, and all forks draw the same numbers from it."""
     import random
     import time
 
@@ -426,7 +436,7 @@ def restore_threads() -> None:
         found = {words[5].strip() for words in (text.split(None, 5) for text in file) if len(words) == 6}
     libraries = [path for path in found if ".so" in path]
     for part, variable, functions in THREADS:
-        wanted = number(os.environ.get(variable)) or number(os.environ.get("OMP_NUM_THREADS")) or count
+        wanted = asked(variable) or (1 if part == SINGLE else count)
         for path in libraries:
             if part in os.path.basename(path).lower():
                 import ctypes
@@ -440,7 +450,17 @@ def restore_threads() -> None:
                         getattr(library, function)(wanted)
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
-        torch.set_num_threads(number(os.environ.get("OMP_NUM_THREADS")) or count)
+        torch.set_num_threads(asked("OMP_NUM_THREADS") or count)
+    numexpr: Any = sys.modules.get("numexpr")
+    if hasattr(numexpr, "set_num_threads"):
+        # It refuses more threads than it was made for.
+        with contextlib.suppress(ValueError):
+            numexpr.set_num_threads(asked("NUMEXPR_NUM_THREADS") or min(count, NUMEXPR_THREADS))
+
+
+def asked(variable: str) -> int:
+    """The number of threads that the run asks for, 0 if it asks for none: OpenMP's variable counts for all libraries."""
+    return number(os.environ.get(variable)) or number(os.environ.get("OMP_NUM_THREADS"))
 
 
 def number(text: str | None) -> int:

@@ -20,7 +20,7 @@ NAMES = {number: name for name, number in _items.ENDINGS.items()} | {_items.BEGA
 class Place:
     """A worker, and the shim's end of its channel."""
 
-    def __init__(self, case, source, processes, args=(), limit=10**6, threads=1):
+    def __init__(self, case, source, processes, args=(), limit=10**6, threads=1, files=None):
         temporary = tempfile.TemporaryDirectory()
         case.addCleanup(temporary.cleanup)
         folder = temporary.name
@@ -32,6 +32,9 @@ class Place:
             value = {"source": path, "module": "job", "entrypoint": "main", "result_limit": limit}
             how = {"processes": processes, "threads": threads, "args": json.dumps(list(args)), "kwargs": "{}"}
             json.dump({**value, **how}, file)
+        for name, text in (files or {}).items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
         ours, theirs = socket.socketpair()
         self.channel = ours
         ours.settimeout(PATIENCE)
@@ -161,6 +164,14 @@ class Items(unittest.TestCase):
         for place in self.places("def main(item): return 'x' * item", limit=100):
             self.assertEqual(place.run(0, 99)[0], "too_large")
             self.assertEqual(place.value(1, 98), "x" * 98)
+
+    def test_a_file_of_the_source_takes_the_place_of_no_module_that_runs_the_items(self):
+        # With a thread of the module each item gets a new interpreter.
+        threads = "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()\n"
+        for processes, source in (("reuse", ""), ("fresh", ""), ("fresh", threads)):
+            source += "def main(item): return {item}"
+            place = Place(self, source, processes, files={"skyward.py": "x = 1\n"})
+            self.assertEqual(place.run(0, 7)[0], "returned")
 
     def test_a_module_that_cannot_be_imported_ends_the_worker_before_any_item(self):
         for processes in EACH:

@@ -432,6 +432,29 @@ class Fails(unittest.TestCase):
         end = call(None, module="a-b", files={"x.txt": ""})
         self.assertIn("there are no modules", end.message)
 
+    def test_a_file_in_the_place_of_a_package_is_named_and_the_task_does_not_run_again_as_after_an_exception(self):
+        # A folder with an __init__.py would win over the file of the same name.
+        files = {"exp.py": "", "exp/train.py": "def main(): return 1\n"}
+        for module, named in (("exp.train", "exp is the file exp.py"), ("exp.py", "write exp if that is meant")):
+            with self.subTest(module=module):
+                end = call(None, module=module, files=files)
+                self.assertEqual(end.ending, "bad_source")
+                self.assertIn("there is no module %s, because" % module, end.message)
+                self.assertIn(named, end.message)
+
+    def test_a_file_of_the_source_that_hides_a_module_which_functions_need_is_named(self):
+        train = "def main(fail=False):\n    if fail: raise ValueError('x')\n    return {1}\n"
+        for name in ("json", "inspect", "traceback", "skyward"):
+            with self.subTest(name=name):
+                end = call(None, name == "traceback", module="train", files={name + ".py": "x = 1\n", "train.py": train})
+                self.assertEqual((end.status, end.ending), (1, "bad_source"), end.stderr)
+                self.assertIn("the source has a module %s, which hides" % name, end.message)
+                self.assertIn("Error: ", end.stderr)
+
+    def test_a_file_with_the_name_of_a_module_of_python_that_nothing_needs_is_the_tasks_own(self):
+        end = call(None, module="sched", files={"sched.py": "def main(): return 4\n"})
+        self.assertEqual(end.result, "4", end.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -14,8 +14,11 @@ import sys
 import tempfile
 import textwrap
 import time
+import types
 import unittest
 from unittest import mock
+
+from skyward import _warm
 
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skyward")
 PATIENCE = 60
@@ -320,6 +323,56 @@ class Warm(unittest.TestCase):
             with self.subTest(variables=variables):
                 self.assertEqual(json.loads(keeper.run(source, environment=variables).result), expected)
         self.assertTrue(numpy)
+
+    def test_each_library_of_a_fork_gets_as_many_threads_as_in_a_fresh_interpreter(self):
+        functions = {
+            "libscipy_openblas64_-1.so": "scipy_openblas_set_num_threads64_",
+            "libopenblas.so.0": "openblas_set_num_threads",
+            "libmkl_rt.so.2": "MKL_Set_Num_Threads",
+            "libblis.so.4": "bli_thread_set_num_threads",
+            "libgomp.so.1": "omp_set_num_threads",
+            "libomp.so": "omp_set_num_threads",
+            "libiomp5.so": "omp_set_num_threads",
+        }
+        maps = "".join("7f00-7f01 r-xp 00000000 08:01 7 /venv/%s\n" % name for name in [*functions, "libm.so.6"])
+        got = {}
+
+        def note(name):
+            return lambda count: got.update({name: count})
+
+        def library(path):
+            name = os.path.basename(path)
+            return types.SimpleNamespace(**{functions[name]: note(name)})
+
+        packages = {name: types.SimpleNamespace(set_num_threads=note(name)) for name in ("torch", "numexpr")}
+        everything = {*functions, *packages}
+        many = 40
+        for environment, expected in (
+            ({}, {**dict.fromkeys(everything, many), "libblis.so.4": 1, "numexpr": 16}),
+            ({"OMP_NUM_THREADS": "3"}, dict.fromkeys(everything, 3)),
+            (
+                {"OMP_NUM_THREADS": "3", "BLIS_NUM_THREADS": "5", "NUMEXPR_NUM_THREADS": "6", "MKL_NUM_THREADS": "x"},
+                {**dict.fromkeys(everything, 3), "libblis.so.4": 5, "numexpr": 6},
+            ),
+        ):
+            got.clear()
+            with (
+                self.subTest(environment=environment),
+                mock.patch.object(_warm, "open", mock.mock_open(read_data=maps), create=True),
+                mock.patch("ctypes.CDLL", library),
+                mock.patch("os.sched_getaffinity", lambda _: range(many)),
+                mock.patch.dict(os.environ, environment, clear=True),
+                mock.patch.dict(sys.modules, packages),
+            ):
+                _warm.restore_threads()
+                self.assertEqual(got, expected)
+
+    def test_a_generator_that_a_preloaded_module_made_is_a_copy_in_each_fork(self):
+        files = {"made.py": "import random\nmine = random.Random(7)\n"}
+        keeper = self.ready("made", files=files)
+        source = "import made, random\ndef main(): return [made.mine.random(), random.random()]"
+        drawn = [json.loads(keeper.run(source).result) for _ in range(5)]
+        self.assertEqual([len(set(numbers)) for numbers in zip(*drawn, strict=True)], [1, 5])
 
     def test_a_preloaded_package_is_there_and_what_it_did_to_the_process_is_undone(self):
         files = {

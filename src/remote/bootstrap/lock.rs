@@ -2,7 +2,8 @@
 //!
 //! A machine says them, and any machine may lie. So a list is only pairs of a name and a version: a machine that was
 //! taken over cannot name another place for the others to get a package from. What `image.pip` names by a URL
-//! is resolved by each machine.
+//! is resolved by each machine: the commit that a machine says a branch has is no more to be believed than a URL, since
+//! hosts such as GitHub give out, by its id, a commit that only a fork of the repository has. So users name a commit there.
 //!
 //! Machines of one Pool may have different architectures and Pythons, and what is there for one need not be there for
 //! the other. So each kind of machine has a list of its own, which begins with a line that names the kind.
@@ -149,6 +150,16 @@ mod tests {
         }
         let long = "61".repeat(30_000);
         assert_eq!(read(&said(&[long.as_str(); 5])), None);
+    }
+
+    /// As uv writes what it found for `exp @ git+https://git.example/exp@main`.
+    #[test]
+    fn a_commit_that_one_machine_says_a_branch_has_is_installed_on_no_other_one() {
+        let commit = "3f6c".repeat(10);
+        let text = format!(
+            "exp @ git+https://git.example/exp@{commit}\nexp@git+https://git.example/exp@{commit}\nnumpy==2\n"
+        );
+        assert_eq!(read(&said(&[&hex(&text)])).as_deref(), Some("numpy==2"));
     }
 
     #[test]

@@ -5,12 +5,13 @@
 //! finds it done. The steps of an environment (certificates, Python, packages, variables) work in a folder of its
 //! own, `envs/NAME`, beside the one that runs find; the link `venv` leads there after the last step. So the
 //! same steps change the environment of a machine that took runs. `plan.rs` decides which steps there are, `steps.rs` writes their scripts (files
-//! in `scripts/`), `reboot.rs` what starts the agent at the next boot, `run.rs` runs the steps.
+//! in `scripts/`), `requirements.rs` the packages as uv reads them, `reboot.rs` what starts the agent at the next boot, `run.rs` runs the steps.
 
 pub(crate) mod hostile;
 pub(crate) mod lock;
 mod plan;
 mod reboot;
+mod requirements;
 mod run;
 mod script;
 mod steps;

@@ -59,13 +59,12 @@ const LONGEST: usize = 1024;
 /// Why nothing is forked where the agent cannot guard a parent that starts.
 const UNGUARDED: &str = "other processes of its user could look into it while it starts: the container gives the agent none of CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE and CAP_BLOCK_SUSPEND, or its kernel has no ambient capabilities";
 /// Threads that the arithmetic of preloaded packages may start in the parent; a fork sets its own number.
-const THREADS: [&str; 6] = [
+const THREADS: [&str; 5] = [
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "BLIS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
 ];
 
 /// Keeps one warm parent. Errors go to standard error, the daemon's log.

@@ -1,0 +1,171 @@
+//! The folders of environments on a machine: made, switched to, begun anew and removed.
+
+use super::*;
+
+#[test]
+fn an_environment_that_is_right_is_not_switched_to_again() {
+    let environment = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
+    let spec = Spec::default();
+    let fresh = switch(&spec, &facts(), &environment).unwrap().text("");
+    assert!(fresh.contains("\"A\": \"1\""), "{fresh}");
+    let known = Facts {
+        environment: "default".into(),
+        env_digest: Some(digest_of(&serde_json::to_string_pretty(&environment).unwrap())),
+        ..facts()
+    };
+    assert!(switch(&spec, &known, &environment).is_none());
+    let other = Facts {
+        environment: "other".into(),
+        ..known
+    };
+    assert!(switch(&spec, &other, &environment).is_some());
+}
+
+/// What runs find in a home: where the link leads, and the variables.
+#[cfg(unix)]
+fn found(home: &std::path::Path) -> (Option<String>, String) {
+    let link = std::fs::read_link(home.join("venv")).ok();
+    let variables = std::fs::read_to_string(home.join("env.json")).unwrap_or_default();
+    (link.map(|link| link.display().to_string()), variables)
+}
+
+#[cfg(unix)]
+fn switched(home: &std::path::Path, name: &str, value: &str) {
+    let spec = Spec {
+        environment: name.into(),
+        ..Spec::default()
+    };
+    let facts = Facts {
+        home: home.display().to_string(),
+        ..facts()
+    };
+    std::fs::create_dir_all(home.join("envs").join(name).join(".skyward")).unwrap();
+    let environment = BTreeMap::from([("A".to_owned(), value.to_owned())]);
+    let text = switch(&spec, &facts, &environment).unwrap().text("::t");
+    let output = std::process::Command::new("/bin/sh")
+        .args(["-c", &text])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(said.contains(&format!("::t environment {name}\n")), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+fn one_rename_makes_runs_find_the_new_environment_with_its_variables_and_again_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    for (name, value) in [("a", "1"), ("b", "2"), ("b", "2"), ("a", "1")] {
+        switched(home.path(), name, value);
+        let (link, variables) = found(home.path());
+        assert_eq!(link, Some(format!("envs/{name}")));
+        assert!(variables.contains(&format!("\"A\": \"{value}\"")), "{variables}");
+    }
+    let left: Vec<_> = std::fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left.len(), 3, "envs, venv, env.json: {left:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_folder_of_an_older_release_is_taken_over_and_gone_afterwards() {
+    for has_packages in [true, false] {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("env.json"), "old").unwrap();
+        if has_packages {
+            std::fs::create_dir_all(home.path().join("venv/bin")).unwrap();
+        }
+        switched(home.path(), "b", "2");
+        let (link, variables) = found(home.path());
+        assert_eq!(link.as_deref(), Some("envs/b"));
+        assert!(variables.contains("\"A\": \"2\""), "{variables}");
+    }
+}
+
+/// What was killed in the middle leaves packages that have a name and not all of their files.
+#[cfg(unix)]
+#[test]
+fn half_an_installation_is_begun_anew_and_a_whole_one_is_left_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    for name in ["bootstrap", "cache", "uv/bin", "envs/default/.skyward"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    let uv = "#!/bin/sh\nif [ \"$1\" = venv ]; then\n  for last; do :; done\n  mkdir -p \"$last/bin\" && ln -sf \"$(command -v python3)\" \"$last/bin/python\"\nfi\n";
+    std::fs::write(path("uv/bin/uv"), uv).unwrap();
+    std::fs::set_permissions(path("uv/bin/uv"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let spec = Spec {
+        pip: vec!["numpy".into()],
+        ..Spec::default()
+    };
+    let facts = Facts {
+        home: home.path().display().to_string(),
+        ..facts()
+    };
+    let text = packages(&spec, &facts, None, "numpy==2").script.text("::t");
+    let install = || {
+        let output = std::process::Command::new("/bin/sh").args(["-c", &text]).output();
+        let output = output.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+    };
+    install();
+    let left = path("envs/default/lib/left");
+    for (is_whole, stays) in [(true, true), (false, false)] {
+        std::fs::create_dir_all(left.parent().unwrap()).unwrap();
+        std::fs::write(&left, "").unwrap();
+        if !is_whole {
+            std::fs::remove_file(path("envs/default/.skyward/packages.done")).unwrap();
+        }
+        install();
+        assert_eq!(left.exists(), stays);
+        assert!(path("envs/default/bin/python").exists());
+    }
+}
+
+/// It may be wanted again while its removal goes on: half of it must not be found with the marks of its steps.
+#[cfg(unix)]
+#[test]
+fn an_environment_that_goes_is_gone_by_its_name_before_its_files_are_removed() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    for name in [
+        "envs/a/.skyward",
+        "envs/b/.skyward",
+        "envs/c",
+        "programs",
+        "login/.ssh",
+    ] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("envs/a", path("venv")).unwrap();
+    // The removal has not begun yet.
+    std::fs::write(path("programs/rm"), "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(path("programs/rm"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let spec = Spec {
+        environment: "c".into(),
+        home: Some(home.path().display().to_string()),
+        ..Spec::default()
+    };
+    let text = prepare(&spec, &AgentBinaries::default()).text("::t");
+    let output = std::process::Command::new("/bin/sh")
+        .args(["-c", &text])
+        .env("PATH", format!("{}:/usr/bin:/bin", path("programs").display()))
+        .env("HOME", path("login"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    let left = ["a", "b", "c"].map(|name| path("envs").join(name).exists());
+    assert_eq!(left, [true, false, true], "{errors}");
+}
