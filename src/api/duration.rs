@@ -2,9 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
+use schemars::Schema;
 use serde::{Deserialize, Serialize};
 
-use crate::written::written;
+use crate::{rule, written::written};
 
 /// A duration such as `300s`, `10m` or `1h30m` (units: ms, s, m, h).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +78,14 @@ written!(
     "write a duration such as 300s, 10m or 1h30m"
 );
 
+/// For a field of the settings of a kind of account (`#[schemars(transform = ...)]`), whose types name no rules of CEL: a
+/// duration from `least` to `most`.
+pub fn between(field: &'static str, least: &'static str, most: &'static str) -> impl FnMut(&mut Schema) {
+    move |schema: &mut Schema| {
+        kube::core::validate(schema, rule::between(field, least, most)).expect("a rule is plain data");
+    }
+}
+
 /// A duration, or `Never` for one without an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -119,6 +128,27 @@ mod tests {
         ] {
             assert_eq!(Duration(text.into()).parse(), want, "{text}");
         }
+    }
+
+    #[test]
+    fn a_bound_of_a_setting_stands_beside_the_rule_that_it_is_a_duration() {
+        let mut schema = schemars::schema_for!(Duration);
+        between("a.wait", "1s", "10m")(&mut schema);
+        let rules = schema
+            .get("x-kubernetes-validations")
+            .and_then(serde_json::Value::as_array);
+        let messages: Vec<_> = rules
+            .unwrap()
+            .iter()
+            .filter_map(|rule| rule["message"].as_str())
+            .collect();
+        assert_eq!(
+            messages,
+            [
+                "write a duration such as 300s, 10m or 1h30m",
+                "a.wait must be from 1s to 10m"
+            ]
+        );
     }
 
     #[test]

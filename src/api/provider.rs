@@ -313,9 +313,11 @@ pub struct Amounts {
     pub cpu: Option<Cpu>,
     /// Memory, such as `512Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("memory", "64Ti"))]
     pub memory: Option<Size>,
     /// Disk for the Pod's own files, such as `10Gi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::size_with_unit("ephemeralStorage", "64Ti"))]
     pub ephemeral_storage: Option<Size>,
 }
 

@@ -30,6 +30,16 @@ pub(crate) fn each_matches(pattern: &str, remedy: &str) -> Rule {
     Rule::new(format!("self.all(entry, entry.matches(r'{pattern}'))")).message(remedy)
 }
 
+/// No entry of a list of texts has a match.
+pub(crate) fn none_matches(pattern: &str, remedy: &str) -> Rule {
+    Rule::new(format!("!self.exists(entry, entry.matches(r'{pattern}'))")).message(remedy)
+}
+
+/// Texts that hold a URL with a password or token: all that stands before the `@` of a URL, but for the name of a user
+/// with `ssh`. A variable such as `${TOKEN}` in the place of the password is none.
+pub(crate) const URL_WITH_PASSWORD: &str =
+    r"[^hH]://([^/@]*:)?(([^/@:$]|[$][^{])[^/:]*)?@|[hH]://[^/@]*:[^/]*@";
+
 /// The keys of a map are names as labels and annotations have them.
 pub(crate) fn names_of_map(field: &str) -> Rule {
     let name = "[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?";

@@ -204,7 +204,7 @@ async fn all_kinds_together_leave_a_third_of_the_budget_for_rules() -> Result<()
     let cluster = cluster().await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     let mut all = Map::new();
-    for kind in ["providers", "offers", "pools", "machines", "tasks"] {
+    for kind in ["providers", "offers", "pools", "machines", "tasks", "crontasks"] {
         let yaml = std::fs::read_to_string(path(&format!("crds/{kind}.yaml")))?;
         let definition: Value = serde_yaml::from_str(&yaml)?;
         let mut schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();

@@ -413,6 +413,31 @@ const POOLS_AND_RECORDS: &[(&str, &str, &str)] = &[
     ),
     (
         "Pool",
+        "{provider: x, image: {pip: [torch, 'x @ https://robot:canary@x/y.whl']}}",
+        "put TOKEN into a Secret that stepsEnvFrom names",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: ['git+https://canary@x/y@main']}}",
+        "would read the password in a URL of pip",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: ['git+https://canary:@x/y']}}",
+        "would read the password in a URL of pip",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: ['git+https://robot:$canary@x:8443/y']}}",
+        "would read the password in a URL of pip",
+    ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: ['y @ git+ssh://git:canary@x/y']}}",
+        "would read the password in a URL of pip",
+    ),
+    (
+        "Pool",
         "{provider: x, image: {apt: ['-o=Debug::x']}}",
         "no options that begin with -",
     ),

@@ -41,6 +41,11 @@ pub(crate) const GOOD: &[(&str, &str)] = &[
         "Pool",
         "{provider: x, logs: {limit: 1Mi}, image: {pip: [' torch >= 2', 'x @ git+https://x/y', 'a-b[c]; python_version > \"3\"']}}",
     ),
+    (
+        "Pool",
+        "{provider: x, image: {pip: ['a @ git+https://x:8443/@y@main', 'git+ssh://git@x:22/y@main', 'b @ git+https://${TOKEN}@x/y', \
+         'https://robot:${TOKEN}@x:8443/y.whl', 'https://${USER}:${TOKEN}@x/y.whl', 'c @ file:///opt/c@1']}}",
+    ),
     ("Pool", "{provider: x, logs: {limit: 2Gi}}"),
     ("Pool", "{provider: x, logs: {limit: 100M}}"),
     ("Pool", "{provider: x, logs: {}}"),

@@ -17,10 +17,12 @@ pub struct Image {
     #[schemars(length(max = 64))]
     #[x_kube(validation = crate::rule::matches(r"^(auto|3\.[0-9]{1,2}(\.[0-9]{1,2})?)$", "python must be auto or a version such as 3.12 (in quotes, or YAML makes it a number)"))]
     pub python: Option<String>,
-    /// Python packages, as pip takes them, such as `[torch, "numpy>=2"]`; no options of pip.
+    /// Python packages, as pip takes them, such as `[torch, "numpy>=2"]`; no options of pip. In the place of a password
+    /// in a URL stands a variable of `stepsEnvFrom`, such as `exp @ git+https://${TOKEN}@git.example/exp`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 1024)))]
     #[x_kube(validation = crate::rule::each_matches(r"^[ \t]*[^ \t\r\n-][^\r\n]*$", "pip takes requirements such as torch or \"numpy>=2\", each line of a requirements file as its own entry, and no options that begin with -: for --index-url and --extra-index-url write pipIndexes"))]
+    #[x_kube(validation = crate::rule::none_matches(crate::rule::URL_WITH_PASSWORD, "everybody who may read the Pool would read the password in a URL of pip: write a variable in its place, as in exp @ git+https://${TOKEN}@git.example/exp, and put TOKEN into a Secret that stepsEnvFrom names; for a package of an index write pipIndexes with credentialsSecretRef"))]
     pub pip: Vec<String>,
     /// Indexes for some of the packages, such as `[{url: "https://pypi.example/simple",
     /// packages: [exp-core], credentialsSecretRef: {name: index}}]`.

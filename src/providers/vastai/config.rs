@@ -68,8 +68,9 @@ pub struct Settings {
     pub use_overlay: Option<bool>,
     /// Longest wait for an overlay network to be made, and then for a machine to join it: both are
     /// tried again until then. A machine that is in no network by then is returned and replaced;
-    /// where the network is not made, another Offer is tried. Default `120s`.
+    /// where the network is not made, another Offer is tried. From `1s` to `10m`. Default `120s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = skyward_api::duration::between("vastai.overlayTimeout", "1s", "10m"))]
     pub overlay_timeout: Option<Lasting>,
 }
 

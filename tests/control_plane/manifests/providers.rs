@@ -60,6 +60,31 @@ pub(super) const BAD: &[(&str, &str, &str)] = &[
     ),
     (
         "Provider",
+        "{container: {resources: {limits: {memory: '16'}}}, allowedNamespaces: {}}",
+        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Provider",
+        "{container: {resources: {requests: {memory: 512Ki}}}, allowedNamespaces: {}}",
+        "memory must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Provider",
+        "{container: {resources: {requests: {ephemeralStorage: '10'}}}, allowedNamespaces: {}}",
+        "ephemeralStorage must be from 64Mi to 64Ti: write 16Gi, not 16",
+    ),
+    (
+        "Provider",
+        "{vastai: {overlayTimeout: 1h}, allowedNamespaces: {}}",
+        "vastai.overlayTimeout must be from 1s to 10m",
+    ),
+    (
+        "Provider",
+        "{vastai: {overlayTimeout: 0s}, allowedNamespaces: {}}",
+        "vastai.overlayTimeout must be from 1s to 10m",
+    ),
+    (
+        "Provider",
         "{container: {}, instanceTimeout: 300, allowedNamespaces: {}}",
         "write a duration such as 300s",
     ),
