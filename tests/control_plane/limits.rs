@@ -204,12 +204,16 @@ async fn all_kinds_together_leave_a_third_of_the_budget_for_rules() -> Result<()
     let cluster = cluster().await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     let mut all = Map::new();
-    for kind in ["providers", "offers", "pools", "machines", "tasks"] {
+    for kind in ["providers", "offers", "pools", "machines", "tasks", "crontasks"] {
         let yaml = std::fs::read_to_string(path(&format!("crds/{kind}.yaml")))?;
         let definition: Value = serde_yaml::from_str(&yaml)?;
         let mut schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
         if let Some(fields) = schema["properties"].as_object_mut() {
             fields.retain(|name, _| ["spec", "status"].contains(&name.as_str()));
+        }
+        // What is not the root of a kind has no metadata that its rules could read.
+        if let Some(root) = schema.as_object_mut() {
+            root.remove("x-kubernetes-validations");
         }
         all.insert(kind.to_owned(), schema);
     }
