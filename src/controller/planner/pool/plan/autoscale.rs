@@ -29,6 +29,7 @@ use crate::{
             scale_down_after,
             shrink::goes_in,
         },
+        choice::Choice,
         facts::{Bill, MachineFacts},
         load::PoolLoad,
     },
@@ -151,22 +152,20 @@ fn follow_the_work(draft: &mut Draft<'_>) {
     let start = start(draft);
     let set = seen.pool.spec.autoscale.as_ref();
     let set = set.and_then(|set| set.scale_down_after.as_ref()?.parse());
-    // Less than one step is never billed.
-    let minimum = seen
-        .providers
-        .values()
-        .map(|facts| facts.billing_minimum_seconds.max(facts.billing_step_seconds))
-        .max();
     let target = match seen.pool.status.desired_machines {
         None | Some(0) => nodes.desired,
         Some(target) => target,
     };
-    let minimum = Duration::from_secs(u64::from(minimum.unwrap_or_default()));
+    // With `spotPercent` the market of a machine depends on how many are wanted.
+    draft.target = target.saturating_add(1);
+    let grows = seen.load.as_ref().is_some_and(|load| load.demand.places > 0);
+    let next = if grows { scale::next_order(draft) } else { None };
+    let minimum = least_bill(draft, next.as_ref());
     let sight = Sight {
         floor: nodes.desired,
         ceiling: nodes.most(),
         target,
-        affordable: affordable(draft, start.max(minimum)),
+        affordable: next.and_then(|next| affordable(draft, next.price, start.max(minimum))),
         load: seen.load.as_ref(),
         machines: units(draft, &all),
         start,
@@ -239,14 +238,19 @@ fn until_next_step(draft: &Draft<'_>, bill: &Bill) -> Duration {
     goes_in(step, tariff.next_step(bill.since, draft.now))
 }
 
-/// How many more machines the rest of the budget bears beside those on their way, each for its start and its least bill.
-fn affordable(draft: &Draft<'_>, least: Duration) -> Option<u32> {
+/// Least time that is billed of the next machine: one step at least. Where none can be ordered now, it may be of any
+/// Provider.
+fn least_bill(draft: &Draft<'_>, next: Option<&Choice<'_>>) -> Duration {
+    let is_next = |name: &str| next.is_none_or(|next| next.candidate.provider == name);
+    let providers = draft.seen.providers.iter().filter(|(name, _)| is_next(name));
+    let billed = providers.map(|(_, facts)| facts.billing_minimum_seconds.max(facts.billing_step_seconds));
+    Duration::from_secs(u64::from(billed.max().unwrap_or_default()))
+}
+
+/// How many more machines at that price the rest of the budget bears beside those on their way, each for its start and
+/// its least bill.
+fn affordable(draft: &Draft<'_>, price: Usd, least: Duration) -> Option<u32> {
     let left = cost::left(draft)?;
-    let load = draft.seen.load.as_ref()?;
-    if !load.demand.waits() {
-        return None;
-    }
-    let price = scale::could_order(draft)?.price;
     let each = price.to_f64() * least.as_secs_f64() / 3600.0;
     if each <= 0.0 {
         return None;

@@ -290,11 +290,14 @@ pub(crate) fn moves_on(draft: &Draft<'_>) -> bool {
     is_had_here(draft) || can_move(draft)
 }
 
+/// The Offer that one more machine would be ordered of now, at the place of the others.
+pub(crate) fn next_order<'a>(draft: &Draft<'a>) -> Option<Choice<'a>> {
+    OrderPlan::new(draft).next(draft)
+}
+
 /// Whether an Offer at the place of the others was not refused lately.
 fn is_had_here(draft: &Draft<'_>) -> bool {
-    OrderPlan::new(draft)
-        .next(draft)
-        .is_some_and(|choice| choice.shortage.is_none())
+    next_order(draft).is_some_and(|choice| choice.shortage.is_none())
 }
 
 /// The orders of one plan: each narrows the next.

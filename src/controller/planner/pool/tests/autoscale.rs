@@ -381,6 +381,74 @@ fn a_machine_that_is_billed_by_the_hour_is_ordered_for_an_hour_of_work_and_not_f
     assert!(created(&decide(&seen)).is_empty());
 }
 
+/// Ten minutes of work each wait for a Pool with that spec, beside a Provider that bills by the hour and has one Offer.
+fn beside_hours(more: serde_json::Value, local: serde_json::Value, hours: serde_json::Value) -> Observed {
+    let mut seen = pool(serde_json::json!({
+        "nodes": { "desired": 1, "max": 4 }, "candidates": [{}, { "provider": "hours" }]
+    }));
+    let mut spec = serde_json::to_value(&seen.pool.spec).unwrap();
+    spec.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    seen.pool.spec = serde_json::from_value(spec).unwrap();
+    let by_the_hour = ProviderFacts {
+        billing_step_seconds: 3600,
+        ..provider()
+    };
+    seen.providers.insert("hours".into(), by_the_hour);
+    let index = |name, spec| Arc::new(OfferIndex::of([offer(name, spec)]));
+    seen.offers.insert("local".into(), index("local-x", local));
+    seen.offers.insert("hours".into(), index("hours-x", hours));
+    seen.machines = vec![busy(0)];
+    waits(&mut seen, 4);
+    let demand = &mut seen.load.as_mut().unwrap().demand;
+    let typical = Duration::from_mins(10);
+    (demand.typical, demand.backlog) = (Some(typical), Some(typical * 4));
+    seen
+}
+
+#[rstest]
+#[case::it_is_dearer("Independent", "9", vec![1, 2, 3])]
+#[case::it_would_be_ordered("Independent", "0.5", vec![])]
+#[case::the_others_stand_elsewhere("Connected", "0.5", vec![1, 2, 3])]
+fn a_cloud_that_bills_by_the_hour_keeps_a_pool_from_growing_only_where_it_would_be_ordered(
+    #[case] topology: &str,
+    #[case] price: &str,
+    #[case] expected: Vec<u32>,
+) {
+    let seen = beside_hours(
+        serde_json::json!({ "topology": topology }),
+        serde_json::json!({ "onDemandPrice": "1" }),
+        serde_json::json!({ "provider": "hours", "onDemandPrice": price }),
+    );
+    assert_eq!(created(&decide(&seen)), expected);
+}
+
+#[test]
+fn a_pool_of_the_spot_market_grows_by_the_bill_of_that_market() {
+    let mut seen = beside_hours(
+        serde_json::json!({ "topology": "Independent", "spotPercent": 100 }),
+        serde_json::json!({ "onDemandPrice": "2", "spotPrice": "0.2" }),
+        serde_json::json!({ "provider": "hours", "onDemandPrice": "1" }),
+    );
+    seen.machines[0].market = Market::Spot;
+    assert_eq!(created(&decide(&seen)), [1, 2, 3]);
+}
+
+#[test]
+fn where_nothing_can_be_ordered_the_longest_bill_counts() {
+    let mut seen = beside_hours(
+        serde_json::json!({ "topology": "Independent", "maxHourlyCost": "0.1" }),
+        serde_json::json!({ "onDemandPrice": "1" }),
+        serde_json::json!({ "provider": "hours", "onDemandPrice": "2" }),
+    );
+    let plan = decide(&seen);
+    assert_eq!((created(&plan), plan.status.desired_machines), (vec![], Some(1)));
+    assert_eq!(condition(&plan, STALLED), None);
+    seen.pool.spec.max_hourly_cost = None;
+    assert_eq!(created(&decide(&seen)), [1, 2, 3]);
+}
+
 #[test]
 fn a_budget_orders_no_machine_whose_start_it_does_not_bear() {
     let mut seen = pool(serde_json::json!({
