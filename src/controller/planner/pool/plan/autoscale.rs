@@ -285,7 +285,7 @@ fn in_words(time: Duration) -> String {
 }
 
 /// How long the Pool may be idle: as its spec says, else as the Providers of its machines say. A Pool whose machines fail
-/// has none between two tries: then each of its Providers counts.
+/// has none between two tries, and a Pool that told its sleep may lose the last one: then each of its Providers counts.
 fn idle_timeout(draft: &Draft<'_>, record: &PoolScaling) -> Option<Duration> {
     let seen = draft.seen;
     match &seen.pool.spec.idle_timeout {
@@ -296,7 +296,8 @@ fn idle_timeout(draft: &Draft<'_>, record: &PoolScaling) -> Option<Duration> {
                 .live()
                 .filter_map(|machine| seen.providers.get(&machine.place.provider));
             let of_machines = facts.filter_map(|facts| facts.idle_timeout).min();
-            if fails(draft) && draft.live().next().is_none() {
+            let is_told = record.sleeps_at.is_some();
+            if (is_told || fails(draft)) && draft.live().next().is_none() {
                 seen.providers
                     .values()
                     .filter_map(|facts| facts.idle_timeout)
@@ -389,8 +390,10 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
 /// place of one that failed before it took Tasks may fail, too, and each is paid for: such a Pool is idle without any.
 fn idle_since(draft: &Draft<'_>, record: &PoolScaling) -> Option<jiff::Timestamp> {
     let load = draft.seen.load.as_ref().filter(|load| load.is_idle())?;
+    // What starts in the place of a machine that was lost puts off no sleep that was told.
+    let is_told = record.sleeps_at.is_some();
     let first_ready = draft.live().filter_map(|machine| machine.ready_at).min();
-    if first_ready.is_none() && !fails(draft) {
+    if first_ready.is_none() && !fails(draft) && !is_told {
         return None;
     }
     // The clock of the leader that wrote it may have been ahead: that must not keep machines without work.
@@ -399,7 +402,11 @@ fn idle_since(draft: &Draft<'_>, record: &PoolScaling) -> Option<jiff::Timestamp
         Some(recorded) => load.uses.last_used(1).map_or(recorded, |last| last.max(recorded)),
         None => load.uses.unused_since(1)?,
     };
-    Some(first_ready.map_or(known, |ready| known.max(ready)))
+    Some(
+        first_ready
+            .filter(|_| !is_told)
+            .map_or(known, |ready| known.max(ready)),
+    )
 }
 
 fn wakes(draft: &Draft<'_>, record: &PoolScaling) -> bool {

@@ -120,6 +120,29 @@ fn a_run_an_uncollected_value_and_waiting_work_keep_a_pool_awake() {
     assert_eq!(deleted(&decide(&seen)).len(), 2);
 }
 
+#[test]
+fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
+    let mut seen = sleepy();
+    seen.pool.spec.idle_timeout = None;
+    of_local(&mut seen).idle_timeout = Some(Duration::from_mins(10));
+    is_idle_since(&mut seen, 1, NOW - 400);
+    let mut seen = after(&seen, &decide(&seen));
+    for machines in [vec![], vec![booting(0), booting(1)]] {
+        seen.machines = machines;
+        let starts = decide_at(&seen, NOW + 100);
+        assert_eq!(scaling(&starts).sleeps_at, Some(Time(at(NOW + 200))));
+        seen = after(&seen, &starts);
+    }
+    seen.machines = vec![ready(0), ready(1)];
+    for machine in &mut seen.machines {
+        machine.ready_at = Some(at(NOW + 150));
+    }
+    assert_eq!(deleted(&decide_at(&seen, NOW + 200)).len(), 2);
+    seen.load.as_mut().unwrap().demand.places = 1;
+    let works = decide_at(&seen, NOW + 200);
+    assert_eq!((deleted(&works), scaling(&works).sleeps_at), (vec![], None));
+}
+
 /// Nothing has waited for as long as the Pool may be idle, and its last machines failed before they took Tasks.
 fn never_ready() -> Observed {
     let mut seen = sleepy();
