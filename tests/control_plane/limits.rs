@@ -211,6 +211,10 @@ async fn all_kinds_together_leave_a_third_of_the_budget_for_rules() -> Result<()
         if let Some(fields) = schema["properties"].as_object_mut() {
             fields.retain(|name, _| ["spec", "status"].contains(&name.as_str()));
         }
+        // What is not the root of a kind has no metadata that its rules could read.
+        if let Some(root) = schema.as_object_mut() {
+            root.remove("x-kubernetes-validations");
+        }
         all.insert(kind.to_owned(), schema);
     }
     // Eleven are too much, so each is more than an eleventh, and four of them more than 36 %.

@@ -25,6 +25,13 @@ pub struct Idleness {
     pub since: Option<Timestamp>,
 }
 
+impl Idleness {
+    /// When it has been idle for long enough.
+    pub fn ends(&self) -> Option<Timestamp> {
+        Some(after(self.since?, waits(self.timeout?, self.short_sleeps)))
+    }
+}
+
 /// What becomes of a Pool that may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {

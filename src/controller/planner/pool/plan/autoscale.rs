@@ -20,7 +20,7 @@ use super::{
     scale,
 };
 use crate::{
-    base::time::elapsed,
+    base::time::{after, elapsed},
     events::{self, EventSpec},
     pool::{
         autoscale::{
@@ -222,20 +222,31 @@ fn units(draft: &Draft<'_>, machines: &[&MachineFacts]) -> Vec<Unit> {
         goes_in: machine
             .bill
             .as_ref()
-            .map_or(Duration::ZERO, |bill| until_next_step(draft, bill)),
+            .map_or(Duration::ZERO, |bill| until_next_step(bill, draft.now)),
     };
     machines.iter().map(unit).collect()
 }
 
 /// How long until a machine may go without paying for time in which it is gone.
-fn until_next_step(draft: &Draft<'_>, bill: &Bill) -> Duration {
+fn until_next_step(bill: &Bill, now: jiff::Timestamp) -> Duration {
     let tariff = &bill.tariff;
-    let step = if elapsed(bill.since, draft.now) < tariff.minimum {
+    let step = if elapsed(bill.since, now) < tariff.minimum {
         tariff.step.max(tariff.minimum)
     } else {
         tariff.step
     };
-    goes_in(step, tariff.next_step(bill.since, draft.now))
+    goes_in(step, tariff.next_step(bill.since, now))
+}
+
+/// Until when, from that time on, all machines are paid for in any case. Where one is missing or starts, the wait would
+/// cost another one.
+fn while_paid(draft: &Draft<'_>, then: jiff::Timestamp) -> jiff::Timestamp {
+    let is_whole = draft.live().count() >= draft.seen.pool.spec.nodes.desired as usize;
+    let left = |machine: &MachineFacts| match &machine.bill {
+        Some(bill) if is_whole && machine.ready => until_next_step(bill, then),
+        _ => Duration::ZERO,
+    };
+    after(then, draft.live().map(left).min().unwrap_or_default())
 }
 
 /// Least time that is billed of the next machine: one step at least. Where none can be ordered now, it may be of any
@@ -343,7 +354,14 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
         short_sleeps: record.short_sleeps.unwrap_or_default(),
         since,
     };
-    match rest(idle, draft.now) {
+    let found = match (rest(idle, draft.now), idle.ends()) {
+        (Rest::Soon(_) | Rest::Now, Some(end)) => {
+            let at = while_paid(draft, end);
+            if at > draft.now { Rest::Soon(at) } else { Rest::Now }
+        }
+        (found, _) => found,
+    };
+    match found {
         Rest::Awake(look) => {
             let is_known = seen.load.is_some();
             if is_known {

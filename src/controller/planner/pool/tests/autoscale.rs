@@ -494,13 +494,9 @@ fn a_budget_counts_the_machines_that_are_on_their_way_and_not_billed_yet() {
     assert_eq!(decide(&seen).status.desired_machines, Some(3));
 }
 
-#[test]
-fn a_machine_that_is_paid_for_an_hour_stays_until_just_before_its_end() {
-    let mut seen = growing();
-    seen.pool.status.desired_machines = Some(2);
-    seen.machines = vec![ready(0), ready(1)];
-    is_idle_since(&mut seen, 2, NOW - 500);
-    let bill = |since| Bill {
+/// A bill that grows each hour, since then.
+fn by_the_hour(since: i64) -> Bill {
+    Bill {
         tariff: Tariff {
             hourly: Usd::from(1),
             on_demand: Usd::from(1),
@@ -510,13 +506,21 @@ fn a_machine_that_is_paid_for_an_hour_stays_until_just_before_its_end() {
         },
         since: at(since),
         gone_at: None,
-    };
-    seen.machines[0].bill = Some(bill(NOW - 1800));
-    seen.machines[1].bill = Some(bill(NOW - 1800));
+    }
+}
+
+#[test]
+fn a_machine_that_is_paid_for_an_hour_stays_until_just_before_its_end() {
+    let mut seen = growing();
+    seen.pool.status.desired_machines = Some(2);
+    seen.machines = vec![ready(0), ready(1)];
+    is_idle_since(&mut seen, 2, NOW - 500);
+    seen.machines[0].bill = Some(by_the_hour(NOW - 1800));
+    seen.machines[1].bill = Some(by_the_hour(NOW - 1800));
     let stays = decide(&seen);
     assert!(deleted(&stays).is_empty());
     assert_eq!(stays.next, Next::After(Duration::from_mins(28)));
-    seen.machines[1].bill = Some(bill(NOW - 3500));
+    seen.machines[1].bill = Some(by_the_hour(NOW - 3500));
     assert_eq!(deleted_names(&decide(&seen)), ["m-1"]);
 }
 

@@ -121,6 +121,45 @@ fn a_run_an_uncollected_value_and_waiting_work_keep_a_pool_awake() {
 }
 
 #[test]
+fn a_pool_whose_machines_are_paid_for_an_hour_sleeps_just_before_the_end_of_the_first() {
+    let mut seen = sleepy();
+    is_idle_since(&mut seen, 1, NOW - 400);
+    seen.machines[0].bill = Some(by_the_hour(NOW - 1800));
+    seen.machines[1].bill = Some(by_the_hour(NOW - 600));
+    let soon = decide(&seen);
+    let end = NOW + 1800 - 120;
+    assert_eq!(scaling(&soon).sleeps_at, Some(Time(at(end))));
+    let seen = after(&seen, &soon);
+    let paid = decide_at(&seen, end - 1);
+    assert_eq!(scaling(&paid).sleeps_at, scaling(&soon).sleeps_at);
+    assert!(deleted(&paid).is_empty());
+    assert_eq!(paid.next, Next::After(Duration::from_secs(1)));
+    assert_eq!(deleted(&decide_at(&seen, end)).len(), 2);
+    // The wait would pay another hour for these.
+    let mut missing = seen.clone();
+    missing.machines.pop();
+    let mut starts = missing.clone();
+    starts.machines.push(booting(1));
+    for seen in [missing, starts] {
+        let plan = decide_at(&seen, NOW + 200);
+        assert_eq!(
+            (created(&plan), plan.status.phase),
+            (vec![], Some(PoolPhase::Sleeping))
+        );
+    }
+}
+
+#[test]
+fn a_pool_that_is_deleted_while_it_sleeps_goes_without_an_order() {
+    let mut seen = asleep_since(NOW - 50);
+    seen.pool.deleting_since = Some(at(NOW));
+    seen.leftovers = RemainingMachines::Known(Vec::new());
+    let plan = decide(&seen);
+    assert_eq!(created(&plan), Vec::<u32>::new());
+    assert!(plan.actions.contains(&Action::RemoveFinalizer), "{plan:#?}");
+}
+
+#[test]
 fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
     let mut seen = sleepy();
     seen.pool.spec.idle_timeout = None;
