@@ -2,8 +2,7 @@
 
 use super::{Broken, at_most, ensure, number_of};
 use crate::protocol::{
-    EXCEPTION_BYTES, FromWorkers, ItemEnded, LAST_SIGNAL, MESSAGE_BYTES, VALUE_BYTES, from_workers,
-    is_exception, is_run_id,
+    FromWorkers, ItemEnded, LAST_SIGNAL, MESSAGE_BYTES, VALUE_BYTES, from_workers, is_exception, is_run_id,
 };
 
 /// Ranges of items that one worker holds.
