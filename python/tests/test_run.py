@@ -439,7 +439,7 @@ class Fails(unittest.TestCase):
             with self.subTest(module=module):
                 end = call(None, module=module, files=files)
                 self.assertEqual(end.ending, "bad_source")
-                self.assertIn("there is no module %s, because" % module, end.message)
+                self.assertIn(f"there is no module {module}, because", end.message)
                 self.assertIn(named, end.message)
 
     def test_a_file_of_the_source_that_hides_a_module_which_functions_need_is_named(self):
@@ -448,7 +448,7 @@ class Fails(unittest.TestCase):
             with self.subTest(name=name):
                 end = call(None, name == "traceback", module="train", files={name + ".py": "x = 1\n", "train.py": train})
                 self.assertEqual((end.status, end.ending), (1, "bad_source"), end.stderr)
-                self.assertIn("the source has a module %s, which hides" % name, end.message)
+                self.assertIn(f"the source has a module {name}, which hides", end.message)
                 self.assertIn("Error: ", end.stderr)
 
     def test_a_file_with_the_name_of_a_module_of_python_that_nothing_needs_is_the_tasks_own(self):

@@ -334,7 +334,7 @@ class Warm(unittest.TestCase):
             "libomp.so": "omp_set_num_threads",
             "libiomp5.so": "omp_set_num_threads",
         }
-        maps = "".join("7f00-7f01 r-xp 00000000 08:01 7 /venv/%s\n" % name for name in [*functions, "libm.so.6"])
+        maps = "".join(f"7f00-7f01 r-xp 00000000 08:01 7 /venv/{name}\n" for name in [*functions, "libm.so.6"])
         got = {}
 
         def note(name):
