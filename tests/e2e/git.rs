@@ -28,7 +28,7 @@ mkdir -p /root/.ssh /run/sshd
 ssh-keygen -q -N '' -t ed25519 -f /etc/ssh/own; ssh-keygen -q -N '' -t ed25519 -f /root/key
 cp /root/key.pub /root/.ssh/authorized_keys
 cat /etc/ssh/own.pub /root/key
-exec /usr/sbin/sshd -D -e -f /dev/null -h /etc/ssh/own -o PermitRootLogin=prohibit-password -o UsePAM=no -o StrictModes=no
+exec /usr/sbin/sshd -D -E /run/sshd.log -f /dev/null -h /etc/ssh/own -o PermitRootLogin=prohibit-password -o UsePAM=no -o StrictModes=no
 ";
 
 /// A host over https that gives the repository out for a password. It prints the certificate of its authority.
@@ -88,7 +88,7 @@ context.load_cert_chain("host.crt", "host.key")
 server.socket = context.wrap_socket(server.socket, server_side=True)
 server.serve_forever()
 END
-exec python3 host.py
+exec python3 host.py 2>/run/host.log
 "#;
 
 fn status(task: Task) -> TaskStatus {
@@ -106,7 +106,8 @@ fn values(status: &TaskStatus) -> Vec<Value> {
     results.filter_map(|result| result.value.clone()).collect()
 }
 
-/// Starts a host; its address, and what it printed. It takes the password of the Secret `served`, if there is one.
+/// Starts a host; its address, and what its script printed: servers write elsewhere, since what comes by standard error may
+/// stand before or within it. It takes the password of the Secret `served`, if there is one.
 async fn start(space: &Space, script: &str, port: u16) -> Result<(String, String)> {
     let script = format!("{REPOSITORY}{script}");
     let address = json!({"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}});

@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{Namespace, ServiceAccount},
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Namespace, ServiceAccount},
+    },
 };
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -17,7 +20,7 @@ use serde_json::json;
 use skyward_api::{Machine, MachinePhase, Pool, Task};
 use tokio::time::Instant;
 
-use crate::{Cluster, Output, Result, cleanup};
+use crate::{Cluster, OPERATOR_NAMESPACE, Output, Result, cleanup};
 
 /// Longest wait for the objects of a story, in seconds. Other stories kill the controller twenty
 /// times meanwhile, and all of them share two processors: late is not wrong.
@@ -39,6 +42,8 @@ pub struct Space {
     pub cluster: Cluster,
     /// Its name.
     pub name: String,
+    /// Who led the operator when the story began.
+    epoch: Option<i32>,
     /// Whether it is gone.
     finished: bool,
 }
@@ -63,6 +68,7 @@ impl Space {
         let space = Self {
             cluster: cluster.clone(),
             name,
+            epoch: epoch(cluster).await,
             finished: false,
         };
         space
@@ -237,7 +243,7 @@ impl Space {
     }
 
     /// Waits until the namespace has Events with these reasons: they are written soon after
-    /// what they tell of, not with it.
+    /// what they tell of, not with it. An operator that another story killed in between has not written them.
     pub async fn told(&self, reasons: &[&str]) -> Result {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -251,6 +257,9 @@ impl Space {
                 return Ok(());
             }
             if Instant::now() >= deadline {
+                if epoch(&self.cluster).await != self.epoch {
+                    return Ok(());
+                }
                 bail!("no Event tells of {missing:?}:\n{events}");
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -384,6 +393,17 @@ impl Space {
             left.stdout
         )
     }
+}
+
+/// Another one with each process that leads the operator.
+async fn epoch(cluster: &Cluster) -> Option<i32> {
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), OPERATOR_NAMESPACE);
+    leases
+        .get_opt("skyward-controller")
+        .await
+        .ok()??
+        .spec?
+        .lease_transitions
 }
 
 fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
