@@ -79,7 +79,7 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
         until_forked(&daemon, name, preload).await?;
         let mut took = Vec::new();
         for number in 0..CALLS {
-            let (time, finished) = call(&daemon, format!("{name}-{number}"), preload).await?;
+            let (time, finished) = call(&daemon, &format!("{name}-{number}"), preload).await?;
             anyhow::ensure!(finished.forked == Some(true), "{name}: a function was not forked");
             took.push(time);
         }
@@ -95,14 +95,15 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn call(daemon: &Daemon, run_id: String, preload: &[&str]) -> anyhow::Result<(Duration, Finished)> {
+async fn call(daemon: &Daemon, run_id: &str, preload: &[&str]) -> anyhow::Result<(Duration, Finished)> {
     let function = Function {
         source: "def main(): pass".to_owned(),
         args_json: "[]".to_owned(),
         ..Function::default()
     };
     let spec = RunSpec {
-        run_id,
+        // Figures have `_` in their names, and names of runs have none.
+        run_id: run_id.replace('_', "-"),
         work: Some(Work::Function(function)),
         preload: preload.iter().map(|&name| name.to_owned()).collect(),
         grace_ms: 1000,
@@ -115,7 +116,7 @@ async fn call(daemon: &Daemon, run_id: String, preload: &[&str]) -> anyhow::Resu
 async fn until_forked(daemon: &Daemon, name: &str, preload: &[&str]) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     for number in 0_u32.. {
-        let (_, finished) = call(daemon, format!("{name}-first-{number}"), preload).await?;
+        let (_, finished) = call(daemon, &format!("{name}-first-{number}"), preload).await?;
         if finished.forked == Some(true) {
             return Ok(());
         }
