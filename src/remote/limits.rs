@@ -74,6 +74,17 @@ fn ensure(is_kept: bool, words: impl FnOnce() -> String) -> Result<(), Broken> {
     }
 }
 
+/// How a run or an item ended.
+fn end(signal: i32, message: &str, exception: &str) -> Result<(), Broken> {
+    ensure((0..=LAST_SIGNAL).contains(&signal), || {
+        format!("signal {signal}, which there is not")
+    })?;
+    at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
+    ensure(is_exception(exception), || {
+        "the name of an exception that no class has".to_owned()
+    })
+}
+
 fn at_most<N: PartialOrd + fmt::Display>(what: &str, found: N, most: N) -> Result<(), Broken> {
     ensure(found <= most, || {
         format!("{what} of {found} bytes; at most {most} are allowed")
@@ -147,13 +158,7 @@ pub(crate) fn finished(finished: &Finished) -> Result<(), Broken> {
         forked: _,
         exception,
     } = finished;
-    ensure((0..=LAST_SIGNAL).contains(signal), || {
-        format!("signal {signal}, which there is not")
-    })?;
-    at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
-    ensure(is_exception(exception), || {
-        "the name of an exception that no class has".to_owned()
-    })?;
+    end(*signal, message, exception)?;
     time("a start", *started_ms)?;
     time("an end", *finished_ms)?;
     length("a log", *log_bytes)?;

@@ -420,8 +420,8 @@ async fn reopened(
     Ok(items)
 }
 
-/// Whether items have ended, as the status says, and the log knows of none: it was deleted, and a longer `retention` does not
-/// bring it back. All items would run again, those that succeeded, too.
+/// Whether items have ended, as the status says, and the log knows of none: the log was deleted, and a longer `retention`
+/// comes too late for it. A retry would run all items again, also items that succeeded.
 fn has_lost_outcomes(status: &TaskStatus, items: &Items) -> bool {
     let ended = status
         .items

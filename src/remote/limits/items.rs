@@ -1,9 +1,7 @@
 //! What an agent says of the workers of a map and their items.
 
-use super::{Broken, at_most, ensure, number_of};
-use crate::protocol::{
-    FromWorkers, ItemEnded, LAST_SIGNAL, MESSAGE_BYTES, VALUE_BYTES, from_workers, is_exception, is_run_id,
-};
+use super::{Broken, at_most, end, ensure, number_of};
+use crate::protocol::{FromWorkers, ItemEnded, VALUE_BYTES, from_workers, is_run_id};
 
 /// Ranges of items that one worker holds.
 const RANGES: usize = 4096;
@@ -44,13 +42,7 @@ pub(crate) fn worker(told: &FromWorkers, task_uid: &str) -> Result<(), Broken> {
                 value,
             } = ended;
             items(*index, 1)?;
-            ensure((0..=LAST_SIGNAL).contains(signal), || {
-                format!("signal {signal}, which there is not")
-            })?;
-            at_most("a message", message.len(), MESSAGE_BYTES + '…'.len_utf8())?;
-            ensure(is_exception(exception), || {
-                "the name of an exception that no class has".to_owned()
-            })?;
+            end(*signal, message, exception)?;
             at_most("the value of an item", value.len(), VALUE_BYTES)
         }
         // None: news of a newer agent, which it may not tell before it is asked to.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 /// Seconds of work in a chunk. What a chunk costs is not measured: a message, and a write into the page cache of its
-/// machine, are little beside that, and its way takes no time from the worker, at which other chunks wait meanwhile.
+/// machine, are little beside that, and the way of a chunk takes no time from the worker, at which other chunks wait meanwhile.
 const LENGTH: f64 = 0.2;
 /// Items that take this many times the way to a worker wait nowhere: the way is a small part of their time.
 const WAYS: f64 = 50.0;
