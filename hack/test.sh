@@ -170,7 +170,9 @@ dependency_lint() {
   "$programs/cargo-deny" --locked --workspace check bans licenses sources &&
     "$programs/cargo-shear" --locked
 }
-chart_lint() { debian lua5.4 && SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh; }
+chart_lint() {
+  debian lua5.4 && SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh && python3 tests/chart/permissions_test.py -q
+}
 permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/permissions.py "$SKYWARD_STATE"/log/audit*.log; }
 
 bring_cluster() { get_cluster "$KUBECONFIG_TEST"; }

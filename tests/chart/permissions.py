@@ -119,21 +119,17 @@ def asked(logs):
     return uses, refusals
 
 
-def main():
-    logs = sys.argv[1:]
-    if not logs or not all(pathlib.Path(log).is_file() for log in logs):
-        sys.exit(__doc__)
-    uses, refusals = asked(logs)
-    if not uses:
-        sys.exit(f"{', '.join(logs)}: no request of the operator; run the end-to-end tests first")
-    problems = []
-    for key, uri in sorted(refusals.items(), key=str):
-        # Granted before and refused now: the chart was being uninstalled, roles first.
-        if key in uses:
+def faults(uses, refusals, grants):
+    """What was refused and never granted, and what was granted and never asked for, as sentences."""
+    found = []
+    for account, namespace, name, verb in sorted(refusals, key=str):
+        # What is granted is refused only while the chart is uninstalled, which takes the roles away first. A role
+        # that names its objects does not say whether this one was meant.
+        where = {space for space in (None, namespace) if grants.get((account, space, name, verb), "none") is None}
+        if where or (account, namespace, name, verb) in uses:
             continue
-        account, namespace, name, verb = key
-        problems.append(f"{account} was refused: {verb} {name} in {namespace or 'the cluster'} ({uri})")
-    grants = granted(rendered())
+        uri = refusals[account, namespace, name, verb]
+        found.append(f"{account} was refused: {verb} {name} in {namespace or 'the cluster'} ({uri})")
     for account, where, name, verb in sorted(grants, key=str):
         used = any(
             (account, name, verb) == (who, what, did) and where in (None, namespace)
@@ -141,12 +137,24 @@ def main():
         )
         base = name.split("/")[0]
         if not used and (name, verb) not in RARE and (base, verb) not in RARE:
-            problems.append(f"{account} may {verb} {name} in {where or 'the cluster'}, and never did")
-    for problem in problems:
-        print(problem)
-    if problems:
+            found.append(f"{account} may {verb} {name} in {where or 'the cluster'}, and never did")
+    return found
+
+
+def main():
+    logs = sys.argv[1:]
+    if not logs or not all(pathlib.Path(log).is_file() for log in logs):
+        sys.exit(__doc__)
+    uses, refusals = asked(logs)
+    if not uses:
+        sys.exit(f"{', '.join(logs)}: no request of the operator; run the end-to-end tests first")
+    grants = granted(rendered())
+    found = faults(uses, refusals, grants)
+    for fault in found:
+        print(fault)
+    if found:
         sys.exit("the chart's rules (charts/skyward/templates/rbac*.yaml) are not what the operator uses")
-    print(f"{len(grants)} permissions granted, {sum(uses.values())} requests, none refused")
+    print(f"{len(grants)} permissions granted, {sum(uses.values())} requests, none refused but while they were taken away")
 
 
 if __name__ == "__main__":
