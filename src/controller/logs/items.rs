@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Weak},
-    time::{Duration, Instant},
 };
 
 use axum::{
@@ -23,7 +22,6 @@ use serde_json::value::RawValue;
 use skyward_api::{
     Pool, Task as TaskObject, TaskPhase, TaskStatus,
     condition::{self, NewCondition, reason},
-    for_each::MOST_ITEMS,
     task::ItemsStatus,
 };
 use skyward_core::clock;
@@ -32,33 +30,25 @@ use skyward_planner::{
         indices::{Indices, SHOWN_BYTES, one},
         items::Items,
         outcome,
-        record::{Cause, Note, UnknownNote},
+        record::{Cause, Note},
     },
     task::status::patch,
 };
 use skyward_store::{
     Store,
-    maps::{Head, Heads, MapError, Outcome, Record, Writer},
+    maps::{MapError, Outcome, Record, Writer},
 };
 use skyward_subresources::items::{Again, ItemsQuery, Order, attempt, has_run_again};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-use super::{Answer, Shared, Task};
+use super::{
+    Answer, Shared, Task,
+    pages::{Page, Read, as_written},
+};
 use crate::maps::{of_stored, replay};
 
-/// Items of one page, and bytes of what they returned.
-const PAGE: usize = 4096;
-const PAGE_BYTES: u64 = 4 * 1024 * 1024;
 /// Ranges in one write of the log.
 const RANGES: usize = 65_536;
-/// How long the records of a log are kept for the next page.
-const KEPT: Duration = Duration::from_mins(1);
-
-/// Some outcomes, and the last line of their page.
-struct Page {
-    outcomes: Vec<Outcome>,
-    rest: String,
-}
 
 /// One request at a time retries items of a Task. Those of another Task do not wait for it: it waits for the API server,
 /// which may be slow for one namespace. A Task is known only while a request has or awaits its turn.
@@ -81,40 +71,6 @@ impl Retrying {
     }
 }
 
-/// The records of the log that was read last, without their bodies: a list of a million items has hundreds of pages, and
-/// each of them looks through all records.
-#[derive(Debug, Default)]
-pub(super) struct LastRead(Mutex<Option<Known>>);
-
-#[derive(Debug)]
-struct Known {
-    uid: String,
-    records: Vec<Heads>,
-    at: Instant,
-}
-
-impl LastRead {
-    fn of(&self, uid: &str) -> Vec<Heads> {
-        let known = self.0.lock();
-        let known = known.as_ref().filter(|known| known.uid == uid);
-        known.map(|known| known.records.clone()).unwrap_or_default()
-    }
-
-    /// Keeps them for a while.
-    fn keep(self: &Arc<Self>, uid: &str, records: &[Heads]) {
-        *self.0.lock() = Some(Known {
-            uid: uid.to_owned(),
-            records: records.to_vec(),
-            at: Instant::now(),
-        });
-        let last = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(KEPT).await;
-            drop(last.0.lock().take_if(|known| known.at.elapsed() >= KEPT));
-        });
-    }
-}
-
 pub(super) async fn read(
     State(shared): State<Shared>,
     Path((_namespace, uid)): Task,
@@ -128,13 +84,23 @@ pub(super) async fn read(
         Order::Log(since) => since,
     };
     let known = shared.last_read.of(&uid);
-    let records = shared.store.map_records(&uid, since, &known).await;
+    let objects = known.as_ref().map(|read| read.records()).unwrap_or_default();
+    let records = shared.store.map_records(&uid, since, objects).await;
     let records = records.map_err(unreadable)?;
-    if matches!(query.order, Order::Index(_)) {
-        shared.last_read.keep(&uid, &records);
-    }
-    let page = tokio::task::spawn_blocking(move || choose(&records, &query)).await;
-    let Page { outcomes, rest } = page.map_err(super::broken)?.map_err(super::broken)?;
+    let Page { outcomes, rest } = match query.order {
+        Order::Index(from) => {
+            let read = match known.filter(|read| read.is_of(&records)) {
+                Some(read) => read,
+                None => {
+                    let read = tokio::task::spawn_blocking(|| Read::of(records)).await;
+                    Arc::new(read.map_err(super::broken)?.map_err(super::broken)?)
+                }
+            };
+            shared.last_read.keep(&uid, &read);
+            read.by_index(from, query.failed)
+        }
+        Order::Log(since) => as_written(&records, since, query.failed),
+    };
     let bodies = shared
         .store
         .map_bodies(&uid, &outcomes)
@@ -154,117 +120,6 @@ fn unreadable(error: MapError) -> (StatusCode, String) {
     super::broken(error)
 }
 
-/// The outcomes of a page.
-fn choose(records: &[Heads], query: &ItemsQuery) -> Result<Page, String> {
-    match query.order {
-        Order::Index(from) => by_index(records, from, query.failed),
-        Order::Log(since) => Ok(as_written(records, since, query.failed)),
-    }
-}
-
-fn by_index(records: &[Heads], from: u32, failed: bool) -> Result<Page, String> {
-    let ends = last_ends(records)?;
-    let mut wanted = (from..u32::MAX)
-        .zip(ends.iter().skip(from as usize))
-        .filter(|(_, end)| end.is_some_and(|cause| !failed || cause != Cause::Success))
-        .map(|(index, _)| index);
-    let page: Indices = wanted.by_ref().take(PAGE).map(one).collect();
-    let is_last = wanted.next().is_none();
-    // Of two ends of one item the later attempt is the one that counts.
-    let mut newest: BTreeMap<u32, Outcome> = BTreeMap::new();
-    for outcome in finals(records).filter(|outcome| page.contains(outcome.ended.index)) {
-        let known = newest.get(&outcome.ended.index);
-        if known.is_none_or(|known| known.ended.attempt < outcome.ended.attempt) {
-            newest.insert(outcome.ended.index, outcome);
-        }
-    }
-    let mut bytes = 0;
-    let mut outcomes = Vec::new();
-    for outcome in newest.into_values() {
-        bytes += u64::from(outcome.body.len());
-        if bytes > PAGE_BYTES && !outcomes.is_empty() {
-            break;
-        }
-        outcomes.push(outcome);
-    }
-    let is_over = is_last && outcomes.len() == page.len() as usize;
-    let after = outcomes
-        .last()
-        .map_or(from, |last: &Outcome| last.ended.index.saturating_add(1));
-    let rest = format!("{{\"{}\":{after}}}", if is_over { "end" } else { "next" });
-    Ok(Page { outcomes, rest })
-}
-
-fn as_written(records: &[Heads], since: u64, failed: bool) -> Page {
-    let mut outcomes = Vec::new();
-    let mut bytes = 0;
-    for (number, part) in records.iter().enumerate() {
-        // An object that was joined holds earlier writes, too.
-        let next = records.get(number + 1).map(|next| next.first);
-        if next.is_some_and(|next| next <= since) {
-            continue;
-        }
-        if bytes > PAGE_BYTES || outcomes.len() > PAGE {
-            let rest = format!("{{\"next\":{}}}", part.first);
-            return Page { outcomes, rest };
-        }
-        for outcome in finals(std::slice::from_ref(part)) {
-            let is_failure = outcome.ended.cause != Cause::Success.number();
-            if is_failure || !failed {
-                bytes += u64::from(outcome.body.len());
-                outcomes.push(outcome);
-            }
-        }
-    }
-    // Without anything new the next page begins where this one did.
-    let end = records.last().map_or(since, |last| last.first);
-    let rest = format!("{{\"end\":{end}}}");
-    Page { outcomes, rest }
-}
-
-/// The final outcomes of these objects, in their order.
-fn finals(records: &[Heads]) -> impl Iterator<Item = Outcome> + '_ {
-    records.iter().flat_map(|part| {
-        part.heads.iter().filter_map(|head| match head {
-            Head::Ended(ended, body) if ended.is_final => Some(Outcome {
-                ended: *ended,
-                place: part.place,
-                body: *body,
-            }),
-            Head::Ended(..) | Head::Leader(_) | Head::Note(_) => None,
-        })
-    })
-}
-
-/// How each item ended, if it has a final outcome and does not run again.
-fn last_ends(records: &[Heads]) -> Result<Vec<Option<Cause>>, String> {
-    let mut ends: Vec<Option<Cause>> = Vec::new();
-    for head in records.iter().flat_map(|part| part.heads.iter()) {
-        match head {
-            Head::Ended(ended, _) if ended.is_final => {
-                let index = ended.index as usize;
-                if index as u64 >= MOST_ITEMS {
-                    return Err(format!("the log of the map has an item {index}: delete the Task"));
-                }
-                if ends.len() <= index {
-                    ends.resize(index + 1, None);
-                }
-                ends[index] = Some(of_stored(*ended)?.cause);
-            }
-            Head::Note(text) => {
-                let note: Note = text.parse().map_err(|error: UnknownNote| error.to_string())?;
-                if let Note::Reopened(range) = note {
-                    let end = ends.len().min(range.end as usize);
-                    let begin = end.min(range.start as usize);
-                    ends[begin..end].fill(None);
-                }
-            }
-            Head::Ended(..) | Head::Leader(_) => {}
-        }
-    }
-    Ok(ends)
-}
-
 /// One item, in one line.
 fn line(outcome: &Outcome, body: &[u8]) -> String {
     let index = outcome.ended.index;
@@ -278,10 +133,7 @@ fn line(outcome: &Outcome, body: &[u8]) -> String {
         };
         return format!("{{\"index\":{index},\"attempt\":{attempt},\"reason\":\"{reason}\"}}");
     };
-    let mut fields = said.fields();
-    fields.insert("index".to_owned(), index.into());
-    fields.insert("attempt".to_owned(), attempt.into());
-    let mut line = serde_json::Value::Object(fields).to_string();
+    let mut line = format!("{{\"index\":{index},\"attempt\":{attempt},{}", &said.json()[1..]);
     if value.is_empty() {
         return line;
     }
@@ -472,7 +324,7 @@ fn begun_anew(status: TaskStatus, items: &Items, generation: Option<i64>, now: T
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::Bytes;
     use futures::FutureExt;
     use skyward_planner::map::outcome::{Outcome as Said, body};
@@ -480,9 +332,9 @@ mod tests {
 
     use super::*;
 
-    const TASK: &str = "0b5c6f5e-0000-4000-8000-000000000003";
+    pub(crate) const TASK: &str = "0b5c6f5e-0000-4000-8000-000000000003";
 
-    fn ended(index: u32, attempt: u32, cause: Cause) -> Record {
+    pub(crate) fn ended(index: u32, attempt: u32, cause: Cause) -> Record {
         let said = Said {
             reason: if cause == Cause::Success {
                 "Succeeded"
@@ -506,7 +358,7 @@ mod tests {
         Record::Ended(ended, Bytes::from(body(&said, value.as_bytes())))
     }
 
-    async fn filled(writes: &[Vec<Record>]) -> (tempfile::TempDir, Arc<Store>) {
+    pub(crate) async fn filled(writes: &[Vec<Record>]) -> (tempfile::TempDir, Arc<Store>) {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
         store.charge(TASK, "team");
@@ -518,94 +370,6 @@ mod tests {
             log.append(records).await.unwrap();
         }
         (folder, store)
-    }
-
-    #[tokio::test]
-    async fn items_come_by_index_or_as_they_ended_and_the_newest_attempt_counts() {
-        let success = |index| ended(index, 1, Cause::Success);
-        let writes = [
-            vec![success(3), ended(1, 1, Cause::Failure)],
-            vec![success(0), Record::Note("reopened 1 2".into()), success(2)],
-            vec![
-                Record::Note("granted 1-0 1 2".into()),
-                ended(1, 2, Cause::Failure),
-            ],
-        ];
-        let (_folder, store) = filled(&writes).await;
-        let records = store.map_records(TASK, 0, &[]).await.unwrap();
-        let of = |order, failed| {
-            let page = choose(&records, &ItemsQuery { order, failed }).unwrap();
-            let found: Vec<(u32, u32)> = page
-                .outcomes
-                .iter()
-                .map(|outcome| (outcome.ended.index, outcome.ended.attempt))
-                .collect();
-            (found, page.rest)
-        };
-        let all = vec![(0, 1), (1, 2), (2, 1), (3, 1)];
-        assert_eq!(of(Order::Index(0), false), (all, "{\"end\":4}".to_owned()));
-        assert_eq!(of(Order::Index(2), false).0, [(2, 1), (3, 1)]);
-        assert_eq!(
-            of(Order::Index(0), true),
-            (vec![(1, 2)], "{\"end\":2}".to_owned())
-        );
-        assert_eq!(of(Order::Index(9), false), (vec![], "{\"end\":9}".to_owned()));
-        let as_they_ended = vec![(3, 1), (1, 1), (0, 1), (2, 1), (1, 2)];
-        assert_eq!(of(Order::Log(0), false).0, as_they_ended);
-        assert_eq!(of(Order::Log(4), false).0, [(1, 2)]);
-        let end = choose(
-            &[],
-            &ItemsQuery {
-                order: Order::Log(4),
-                failed: false,
-            },
-        )
-        .unwrap();
-        assert_eq!(end.rest, "{\"end\":4}");
-    }
-
-    async fn heads(records: &[Record]) -> Vec<Heads> {
-        let (_folder, store) = filled(&[records.to_vec()]).await;
-        store.map_records(TASK, 0, &[]).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_page_ends_at_its_number_of_items_and_an_item_that_runs_again_is_in_none() {
-        let all: Vec<Record> = (0..=PAGE as u32)
-            .map(|index| ended(index, 1, Cause::Success))
-            .collect();
-        let records = heads(&all).await;
-        let page = by_index(&records, 0, false).unwrap();
-        assert_eq!(
-            (page.outcomes.len(), page.rest),
-            (PAGE, format!("{{\"next\":{PAGE}}}"))
-        );
-        let page = by_index(&records, PAGE as u32, false).unwrap();
-        assert_eq!(
-            (page.outcomes.len(), page.rest),
-            (1, format!("{{\"end\":{}}}", PAGE + 1))
-        );
-        let reopened = heads(&[
-            ended(0, 1, Cause::Failure),
-            ended(1, 1, Cause::Failure),
-            Record::Note("reopened 1 9".into()),
-        ])
-        .await;
-        let page = by_index(&reopened, 0, true).unwrap();
-        let indices: Vec<u32> = page.outcomes.iter().map(|outcome| outcome.ended.index).collect();
-        assert_eq!(indices, [0]);
-        let far = heads(&[ended(u32::MAX, 1, Cause::Success)]).await;
-        assert!(by_index(&far, 0, false).is_err(), "no memory is taken for it");
-    }
-
-    #[tokio::test]
-    async fn records_that_were_read_are_kept_for_the_next_page_of_the_same_task_alone() {
-        let last = Arc::new(LastRead::default());
-        let (_folder, store) = filled(&[vec![ended(0, 1, Cause::Success)]]).await;
-        let records = store.map_records(TASK, 0, &[]).await.unwrap();
-        last.keep(TASK, &records);
-        assert_eq!(last.of(TASK), records);
-        assert_eq!(last.of("another"), []);
     }
 
     #[tokio::test]

@@ -3,11 +3,13 @@
 //! Only the leader serves it, because only the leader holds connections to machines and the
 //! result store; its address stands in the leader Lease. [`crate::certificates`]
 //! makes its certificates, [`source`] joins the log in the store with that on the machine, [`bootstraps`] has
-//! the output of Machines' bootstraps, [`items`] has what became of the items of maps, [`uploads`] takes bundles. The contract is in `skyward-subresources`,
+//! the output of Machines' bootstraps, [`items`] has what became of the items of maps, in [`pages`], and [`uploads`] takes
+//! bundles. The contract is in `skyward-subresources`,
 //! `data` and `uploads`.
 
 mod bootstraps;
 mod items;
+mod pages;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -190,7 +192,7 @@ struct Shared {
     streams: Arc<Semaphore>,
     /// Logs of maps that are looked through.
     maps: Arc<Semaphore>,
-    last_read: Arc<items::LastRead>,
+    last_read: Arc<pages::LastRead>,
     retrying: Arc<items::Retrying>,
     /// `None` in tests, which retry nothing.
     client: Option<kube::Client>,

@@ -1,75 +1,45 @@
 //! The stored form of the end of one attempt of an item: how it ended, in one line of JSON, then the JSON of its return
 //! value.
 
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
 
-/// How an attempt of an item ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// How an attempt of an item ended. What says nothing is not stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Outcome {
     /// As that of a run.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Exit code of a process that exited.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Name of the signal that ended it.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub signal: String,
     /// Class of the exception that a function raised.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub exception: String,
     /// What went wrong, in a sentence.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The Machine that it ran on.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub machine: String,
     /// How long it ran.
     pub milliseconds: u64,
 }
 
 impl Outcome {
-    /// The fields that say something, as they are stored and given out.
-    pub fn fields(&self) -> Map<String, Value> {
-        let texts = [
-            ("reason", &self.reason),
-            ("signal", &self.signal),
-            ("exception", &self.exception),
-            ("message", &self.message),
-            ("machine", &self.machine),
-        ];
-        let mut fields: Map<String, Value> = texts
-            .into_iter()
-            .filter(|(_, text)| !text.is_empty())
-            .map(|(name, text)| (name.to_owned(), text.as_str().into()))
-            .collect();
-        if let Some(code) = self.exit_code {
-            fields.insert("exitCode".to_owned(), code.into());
-        }
-        fields.insert("milliseconds".to_owned(), self.milliseconds.into());
-        fields
-    }
-
-    fn of(fields: &Map<String, Value>) -> Self {
-        let text = |name: &str| {
-            fields
-                .get(name)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let number = |name: &str| fields.get(name).and_then(Value::as_i64);
-        Self {
-            reason: text("reason"),
-            exit_code: number("exitCode").and_then(|code| i32::try_from(code).ok()),
-            signal: text("signal"),
-            exception: text("exception"),
-            message: text("message"),
-            machine: text("machine"),
-            milliseconds: number("milliseconds")
-                .and_then(|time| u64::try_from(time).ok())
-                .unwrap_or_default(),
-        }
+    /// One line of JSON, as it is stored and given out.
+    pub fn json(&self) -> String {
+        // Texts and numbers always have a JSON.
+        serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
     }
 }
 
 /// The bytes that are stored.
 pub fn body(outcome: &Outcome, value: &[u8]) -> Vec<u8> {
-    let mut bytes = Value::Object(outcome.fields()).to_string().into_bytes();
+    let mut bytes = outcome.json().into_bytes();
     bytes.push(b'\n');
     bytes.extend_from_slice(value);
     bytes
@@ -79,8 +49,7 @@ pub fn body(outcome: &Outcome, value: &[u8]) -> Vec<u8> {
 pub fn read(body: &[u8]) -> Option<(Outcome, &[u8])> {
     let end = body.iter().position(|byte| *byte == b'\n')?;
     let (head, value) = body.split_at(end);
-    let fields: Map<String, Value> = serde_json::from_slice(head).ok()?;
-    Some((Outcome::of(&fields), &value[1..]))
+    Some((serde_json::from_slice(head).ok()?, &value[1..]))
 }
 
 #[cfg(test)]
