@@ -200,20 +200,24 @@ def caller(
     limit = call["result_limit"]
     # All threads have one environment.
     has_variable = call.get("threads", 1) == 1
-    checked = False
+    # All items are one argument: what fits one of them fits all, and an item in a process of its own need not see to it.
+    misfit = ""
+    try:
+        run.check_arguments(function, name, [None, *args], kwargs)
+    except run.Refused as refused:
+        misfit = refused.message
+    # Makes the encoder, so that no fork does.
+    run.encode(None, json, limit)
 
     def answer(index: int, item: bytes) -> bytes:
-        nonlocal checked
         if has_variable:
             os.environ["SKYWARD_ITEM_INDEX"] = str(index)
         message = exception = ""
         value = b""
         try:
             arguments = [json.loads(item) if item else index, *args]
-            if not checked:
-                # All items are one argument: what fits one of them fits all.
-                run.check_arguments(function, name, arguments, kwargs)
-                checked = True
+            if misfit:
+                raise run.Refused("bad_source", misfit)
             with run.around("around_task"):
                 returned = run.called(function, arguments, kwargs)
             value = run.encode(returned, json, limit)
@@ -267,7 +271,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
                 os.setpgid(0, 0)
                 connection.close()
                 atexit._clear()
-                _warm.refresh()
+                _warm.seed()
                 keep(memory, here(index, item))
                 status = 0
             except SystemExit as left:

@@ -411,10 +411,16 @@ def refresh() -> None:
     packages have for everybody: that of `random`, NumPy's global one (`numpy.random.seed`), and PyTorch's, on the CPU and, once
     CUDA is used, on accelerators. A generator that a module made for itself when it was imported, such as
     `numpy.random.default_rng()` or `random.Random()`, is a copy, and all forks draw the same numbers from it."""
-    import random
     import time
 
     time.tzset()
+    seed()
+
+
+def seed() -> None:
+    """What the fork of a process with the same environment needs of that."""
+    import random
+
     random.seed()
     loaded: Callable[[str], Any] = sys.modules.get
     if loaded("tempfile"):
