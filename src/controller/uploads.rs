@@ -158,7 +158,7 @@ impl Uploads {
                 offset: end,
             });
         }
-        self.finish(&id, part).await
+        self.finish(&id, part, end).await
     }
 
     /// Stores a whole bundle that `read` gives from an offset on, unless it is there. What cannot be stored as a whole is
@@ -250,8 +250,8 @@ impl Uploads {
         Ok(end)
     }
 
-    /// All bytes are there: looks whether they are the right ones.
-    async fn finish(&self, id: &BundleId, part: Part<'_>) -> Result<Progress, Failure> {
+    /// All bytes are there, up to `end`, if the size is right: looks whether they are the bundle.
+    async fn finish(&self, id: &BundleId, part: Part<'_>, end: u64) -> Result<Progress, Failure> {
         let Part {
             namespace,
             digest,
@@ -272,6 +272,13 @@ impl Uploads {
                     offset: size,
                 })
             }
+            Sealed::Unfinished => {
+                self.metrics.upload("refused");
+                let text = format!(
+                    "the bundle {digest} does not end with its first {end} bytes, which are there: its size is not {size}. They stay; say its right size, and go on at byte {end}"
+                );
+                Err((StatusCode::UNPROCESSABLE_ENTITY, text))
+            }
             Sealed::Refused(why) => {
                 self.metrics.upload("refused");
                 let text = format!(
@@ -284,13 +291,16 @@ impl Uploads {
 }
 
 /// Looks through the bytes of a bundle on a thread of its own.
-async fn look(
-    mut bytes: BoxStream<'static, Result<Bytes, Error>>,
-    digest: Digest,
-) -> Result<Result<(), String>, Error> {
+async fn look(mut bytes: BoxStream<'static, Result<Bytes, Error>>, digest: Digest) -> Result<Sealed, Error> {
     let (send, receive) = mpsc::channel(PIECES);
     let rest = Bytes::new();
-    let looking = tokio::task::spawn_blocking(move || verify(Pieces { receive, rest }, digest));
+    let is_read = false;
+    let pieces = Pieces {
+        receive,
+        rest,
+        is_read,
+    };
+    let looking = tokio::task::spawn_blocking(move || verdict(pieces, digest));
     while let Some(piece) = bytes.next().await {
         // A reader that has seen enough takes no more.
         if send.send(piece?).await.is_err() {
@@ -299,6 +309,15 @@ async fn look(
     }
     drop(send);
     Ok(looking.await.map_err(io::Error::other)?)
+}
+
+fn verdict(mut pieces: Pieces, digest: Digest) -> Sealed {
+    match verify(&mut pieces, digest) {
+        Ok(()) => Sealed::Whole,
+        // Of bytes that are right so far, and of these alone, it wants more than there are.
+        Err(_) if pieces.is_read => Sealed::Unfinished,
+        Err(why) => Sealed::Refused(why),
+    }
 }
 
 fn verify(bytes: impl Read, digest: Digest) -> Result<(), String> {
@@ -314,6 +333,8 @@ fn verify(bytes: impl Read, digest: Digest) -> Result<(), String> {
 struct Pieces {
     receive: mpsc::Receiver<Bytes>,
     rest: Bytes,
+    /// Whether the reader came to their end.
+    is_read: bool,
 }
 
 impl Read for Pieces {
@@ -321,7 +342,10 @@ impl Read for Pieces {
         while self.rest.is_empty() {
             match self.receive.blocking_recv() {
                 Some(piece) => self.rest = piece,
-                None => return Ok(0),
+                None => {
+                    self.is_read = true;
+                    return Ok(0);
+                }
             }
         }
         let length = self.rest.len().min(buffer.len());
@@ -435,7 +459,6 @@ pub(crate) mod tests {
         for (named, bytes, why) in [
             (other, bytes.clone(), "they are those of"),
             (digest, forged, "is not the one that the bundle names"),
-            (digest, bytes[..50].to_vec(), "ends too early"),
             (digest, b"no bundle at all, but bytes".to_vec(), "no bundle"),
         ] {
             let size = bytes.len() as u64;
@@ -450,6 +473,36 @@ pub(crate) mod tests {
         }
         let longer = uploads.put(part(digest, 0, 10), Body::from(bytes)).await;
         assert_eq!(longer.unwrap_err().0, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+
+    #[tokio::test]
+    async fn a_size_that_is_too_small_is_refused_and_leaves_the_upload_as_it_was() {
+        let (_folder, _store, uploads) = world();
+        let Packed { digest, bytes } = bundle(3 * SLICE);
+        let size = bytes.len() as u64;
+        // In the middle of the manifest, and in that of a content.
+        for end in [60, SLICE as u64] {
+            let id = uploads.id("n", digest).unwrap();
+            let from = uploads.known(&id, "ana").await.unwrap().offset;
+            let body = Body::from(bytes[from as usize..end as usize].to_vec());
+            let first = uploads.put(part(digest, from, end), body).await;
+            let (code, text) = first.unwrap_err();
+            assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+            assert!(text.contains(&format!("go on at byte {end}")), "{text}");
+            for wrong in [0, 1, end - 1, end] {
+                let refused = uploads.put(part(digest, 0, wrong), Body::empty()).await;
+                let (code, text) = refused.unwrap_err();
+                assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+                assert!(
+                    text.contains(&format!("its size is not {wrong}. They stay")),
+                    "{text}"
+                );
+                assert_eq!(uploads.known(&id, "ana").await.unwrap(), at(end));
+            }
+        }
+        let rest = Body::from(bytes[SLICE..].to_vec());
+        let whole = uploads.put(part(digest, SLICE as u64, size), rest).await.unwrap();
+        assert!(whole.complete);
     }
 
     #[tokio::test]

@@ -69,11 +69,13 @@ pub struct WholeBundle {
     upload: String,
 }
 
-/// What became of an upload all of whose bytes are there.
+/// What a look through the bytes of an upload finds, and what became of the upload then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sealed {
     /// It is the bundle now, or another upload was.
     Whole,
+    /// The bytes are right so far, but the bundle goes on behind them: they stay.
+    Unfinished,
     /// The bytes are wrong, and were deleted; why.
     Refused(String),
 }
@@ -201,7 +203,7 @@ impl Store {
         .await
     }
 
-    /// Notes that an upload is the bundle, if `check` finds its bytes to be right; else they are deleted.
+    /// Notes that an upload is the bundle, if `check` finds its bytes to be right; bytes that are wrong are deleted.
     pub async fn seal_bundle<C, F>(
         self: &Arc<Self>,
         id: &BundleId,
@@ -210,7 +212,7 @@ impl Store {
     ) -> Result<Sealed, Error>
     where
         C: FnOnce(BoxStream<'static, Result<Bytes, Error>>) -> F + Send + 'static,
-        F: Future<Output = Result<Result<(), String>, Error>> + Send + 'static,
+        F: Future<Output = Result<Sealed, Error>> + Send + 'static,
     {
         let folder = id.object(checked(upload)?);
         let (id, of) = (id.clone(), upload.to_owned());
@@ -219,12 +221,15 @@ impl Store {
                 return Ok(Sealed::Whole);
             }
             let bytes = store.layout(&folder).await?.end();
-            if let Err(why) = check(store.parts(folder.clone(), 0).boxed()).await? {
+            let found = check(store.parts(folder.clone(), 0).boxed()).await?;
+            if matches!(found, Sealed::Refused(_)) {
                 let listed = store.listed(&id).await?;
                 store
                     .free_all(&id, listed.objects, |path| path.prefix_matches(&folder))
                     .await?;
-                return Ok(Sealed::Refused(why));
+            }
+            if found != Sealed::Whole {
+                return Ok(found);
             }
             store.delete_if_there(&id.object(LEAVING)).await?;
             let text = Bytes::from(format!("{bytes} {of}"));

@@ -110,7 +110,7 @@ async fn an_upload_that_was_interrupted_goes_on_where_it_was_and_wrong_bytes_are
     let (digest, size) = (bundle.digest, bundle.bytes.len());
     let part = tempfile::tempdir()?;
     let part = part.path().join("part");
-    let send = async |offset: usize, bytes: &[u8]| {
+    let send_of = async |offset: usize, bytes: &[u8], size: usize| {
         fs::write(&part, bytes)?;
         let path = path(&space, &format!("{digest}?offset={offset}&size={size}"));
         let file = part.to_string_lossy().into_owned();
@@ -119,8 +119,14 @@ async fn an_upload_that_was_interrupted_goes_on_where_it_was_and_wrong_bytes_are
             .kubectl(&["replace", "--raw", &path, "-f", &file])
             .await
     };
+    let send = async |offset: usize, bytes: &[u8]| send_of(offset, bytes, size).await;
     let there: Value = serde_json::from_str(&send(0, &bundle.bytes[..100_000]).await?.ok()?)?;
     assert_eq!(there["status"], json!({"complete": false, "offset": 100_000}));
+    // A size that is too small changes nothing.
+    let wrong = send_of(100_000, &bundle.bytes[100_000..100_100], 70_000)
+        .await?
+        .refused()?;
+    assert!(wrong.contains("its size is not 70000"), "{wrong}");
     let get = ["get", "--raw", &path(&space, &digest.to_string())];
     let there: Value = serde_json::from_str(&space.cluster.kubectl(&get).await?.ok()?)?;
     assert_eq!(there["status"]["offset"], 100_000);

@@ -219,7 +219,9 @@ mod tests {
         let id = BundleId::new(UID, &packed.digest.hex()).unwrap();
         let bytes = packed.bytes.clone().into();
         store.put_upload("n", &id, "ana", 0, bytes).await.unwrap();
-        let sealed = store.seal_bundle(&id, "ana", |_| async { Ok(Ok(())) }).await;
+        let sealed = store
+            .seal_bundle(&id, "ana", |_| async { Ok(Sealed::Whole) })
+            .await;
         assert_eq!(sealed.unwrap(), Sealed::Whole);
         (folder, store)
     }

@@ -21,9 +21,11 @@ async fn seal(store: &Arc<Store>, upload: &str) -> Sealed {
     let check = |bytes: futures::stream::BoxStream<'static, Result<Bytes, Error>>| async move {
         let found: Vec<Bytes> = bytes.try_collect().await?;
         Ok(if found.concat() == BYTES {
-            Ok(())
+            Sealed::Whole
+        } else if BYTES.starts_with(&found.concat()) {
+            Sealed::Unfinished
         } else {
-            Err("they are others".to_owned())
+            Sealed::Refused("they are others".to_owned())
         })
     };
     store.seal_bundle(&id(), upload, check).await.unwrap()
@@ -48,6 +50,7 @@ async fn an_upload_goes_on_at_the_byte_that_the_store_names_and_is_a_bundle_once
     assert_eq!(put(&store, "ana", 12, &BYTES[12..]).await.unwrap(), 9);
     assert_eq!(put(&store, "ana", 0, &BYTES[..9]).await.unwrap(), 9);
     assert_eq!(put(&store, "ana", 4, &BYTES[4..15]).await.unwrap(), 15);
+    assert_eq!(seal(&store, "ana").await, Sealed::Unfinished);
     assert_eq!(put(&store, "ana", 15, &BYTES[15..]).await.unwrap(), 21);
     assert_eq!(store.bundle(&id()).await.unwrap(), None);
     assert_eq!(seal(&store, "ana").await, Sealed::Whole);
@@ -138,7 +141,7 @@ async fn few_uploads_of_a_namespace_are_unfinished_at_a_time() {
     let first = BundleId::new(NAMESPACE, "b-0").unwrap();
     let on = store.put_upload("team", &first, "ana", 1, "y".into()).await;
     assert_eq!(on.unwrap(), 2);
-    let right = |_: futures::stream::BoxStream<'static, Result<Bytes, Error>>| async { Ok(Ok(())) };
+    let right = |_: futures::stream::BoxStream<'static, Result<Bytes, Error>>| async { Ok(Sealed::Whole) };
     store.seal_bundle(&first, "ana", right).await.unwrap();
     assert_eq!(begin("b-8", "ana").await.unwrap(), 1);
 }
@@ -216,7 +219,7 @@ async fn a_bundle_that_is_being_looked_through_does_not_hold_up_the_logs_of_runs
                 let _ = begun.send(());
                 let _ = ended.await;
                 done.store(true, std::sync::atomic::Ordering::SeqCst);
-                Ok(Ok(()))
+                Ok(Sealed::Whole)
             };
             store.seal_bundle(&id(), "ana", check).await
         })

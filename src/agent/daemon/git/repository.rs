@@ -249,7 +249,14 @@ impl<'a> Repository<'a> {
     fn judged(&self, said: &str) -> Fault {
         let Order { reference, url, .. } = self.order;
         if said.contains("couldn't find remote ref") {
-            return Fault::Invalid(format!("{url} has no branch or tag {reference:?}"));
+            let is_cut =
+                matches!(reference.len(), 4..40) && reference.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let hint = if is_cut {
+                format!("; if it is a commit, name its whole id, which git rev-parse {reference} prints")
+            } else {
+                String::new()
+            };
+            return Fault::Invalid(format!("{url} has no branch or tag {reference:?}{hint}"));
         }
         if said.contains("Host key verification failed") {
             return Fault::Unavailable(format!(
@@ -363,6 +370,28 @@ fn hear(mut errors: impl Read) -> String {
 mod tests {
     use super::*;
 
+    fn order() -> Order {
+        Order {
+            url: "https://git.example/fsck-tools".into(),
+            reference: "main".into(),
+            commit: String::new(),
+            path: String::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            known_hosts: String::new(),
+            credential: Credential::None,
+        }
+    }
+
+    fn place() -> Place {
+        Place {
+            folder: PathBuf::from("/nowhere"),
+            identity: None,
+            certificates: None,
+            most_bytes: 0,
+        }
+    }
+
     #[test]
     fn of_endless_words_the_last_are_kept() {
         let noise = "x\n".repeat(SAID_BYTES as usize);
@@ -373,22 +402,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_not_reached_says_nothing_of_its_objects_whatever_the_repository_is_called() {
-        let order = Order {
-            url: "https://git.example/fsck-tools".into(),
-            reference: "main".into(),
-            commit: String::new(),
-            path: String::new(),
-            include: Vec::new(),
-            exclude: Vec::new(),
-            known_hosts: String::new(),
-            credential: Credential::None,
-        };
-        let place = Place {
-            folder: PathBuf::from("/nowhere"),
-            identity: None,
-            certificates: None,
-            most_bytes: 0,
-        };
+        let (order, place) = (order(), place());
         let repository = Repository {
             order: &order,
             place: &place,
@@ -402,6 +416,29 @@ mod tests {
         ] {
             let fault = repository.judged(said);
             assert_eq!(matches!(fault, Fault::Invalid(_)), is_invalid, "{fault}");
+        }
+    }
+
+    #[test]
+    fn who_names_the_beginning_of_a_commits_id_is_told_to_name_all_of_it() {
+        for (reference, is_cut) in [("3f6c1d2", true), ("3f6c1d2g", false), ("main", false)] {
+            let order = Order {
+                reference: reference.into(),
+                ..order()
+            };
+            let place = place();
+            let repository = Repository {
+                order: &order,
+                place: &place,
+                key: None,
+            };
+            let said = format!("fatal: couldn't find remote ref {reference}");
+            let fault = repository.judged(&said).to_string();
+            assert!(
+                fault.contains(&format!("no branch or tag \"{reference}\"")),
+                "{fault}"
+            );
+            assert_eq!(fault.contains("git rev-parse"), is_cut, "{fault}");
         }
     }
 

@@ -207,7 +207,7 @@ mod tests {
     use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::{Value, json};
-    use skyward_store::BundleId;
+    use skyward_store::{BundleId, Sealed};
     use tower::service_fn;
 
     use super::*;
@@ -304,7 +304,7 @@ mod tests {
         let id = BundleId::new(uid, &digest(first)).unwrap();
         store.put_upload("team", &id, "ana", 0, "x".into()).await.unwrap();
         store
-            .seal_bundle(&id, "ana", |_| async { Ok(Ok(())) })
+            .seal_bundle(&id, "ana", |_| async { Ok(Sealed::Whole) })
             .await
             .unwrap();
     }

@@ -27,9 +27,15 @@ chmod 700 "$skyward_home/bootstrap"
 say home "$skyward_home"
 free=$(df -Pk "$skyward_home" 2>/dev/null | awk 'NR == 2 { print $4 }')
 say disk_free_kb "${free:-}"
-if python=$(command -v python3 2>/dev/null); then
-  version=$("$python" -ISc 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null) || version=
-  say python "$version"
+# A Python that comes later, as a Debian package or with uv, is not the machine's own: each environment is made on the
+# Python that a new machine gets.
+if [ ! -e "$skyward_home/bootstrap/no_python" ]; then
+  if python=$(command -v python3 2>/dev/null); then
+    version=$("$python" -ISc 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null) || version=
+    say python "$version"
+  else
+    touch "$skyward_home/bootstrap/no_python" 2>/dev/null || :
+  fi
 fi
 if have apt-get && have dpkg-query; then say apt yes; fi
 

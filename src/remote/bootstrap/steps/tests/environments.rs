@@ -169,3 +169,48 @@ fn an_environment_that_goes_is_gone_by_its_name_before_its_files_are_removed() {
     let left = ["a", "b", "c"].map(|name| path("envs").join(name).exists());
     assert_eq!(left, [true, false, true], "{errors}");
 }
+
+/// Images such as nvidia/cuda bring no Python, and Debian's comes with uv: the next environment must have the one that a new
+/// machine gets.
+#[cfg(unix)]
+#[test]
+fn a_python_that_came_after_the_first_look_is_not_the_machines_own() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let found = |home: &std::path::Path| {
+        let path = |name: &str| home.join(name);
+        std::fs::create_dir_all(path("programs")).unwrap();
+        std::fs::create_dir_all(path("login/.ssh")).unwrap();
+        let spec = Spec {
+            home: Some(home.display().to_string()),
+            ..Spec::default()
+        };
+        let text = prepare(&spec, &AgentBinaries::default()).text("::t");
+        // The machine of this test has a Python.
+        let text = text.replace("command -v python3 ", "command -v python3-of-the-test ");
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &text])
+            .env("PATH", format!("{}:/usr/bin:/bin", path("programs").display()))
+            .env("HOME", path("login"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = said.lines().find_map(|line| line.strip_prefix("::t python "));
+        version.map(str::to_owned)
+    };
+    let install = |home: &std::path::Path| {
+        let program = home.join("programs/python3-of-the-test");
+        std::fs::create_dir_all(home.join("programs")).unwrap();
+        std::fs::write(&program, "#!/bin/sh\necho 3.11.2\n").unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let (without, with) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    assert_eq!(found(without.path()), None);
+    install(without.path());
+    assert_eq!(found(without.path()), None);
+    install(with.path());
+    for _ in 0..2 {
+        assert_eq!(found(with.path()).as_deref(), Some("3.11.2"));
+    }
+}
