@@ -81,7 +81,9 @@ class _Router(io.TextIOBase):
         # thread without a word of its own is taken for one of its helpers.
         active = self._active
         threads = {target.thread for target in active}
-        if len(threads) == 1 and threading.get_ident() not in threads:
+        is_helper = len(threads) == 1 and threading.get_ident() not in threads
+        # A thread that runs items of its own is nobody's helper.
+        if is_helper and not hasattr(threading.current_thread(), "runs_items"):
             return active[-1]
         return _Target(self._original, None, 0)
 
