@@ -161,6 +161,10 @@ class Items(unittest.TestCase):
             self.assertIn("do not fit main()", message)
         for place in self.places("def main(item): return (x for x in [1])"):
             self.assertEqual(place.run(0, 1)[0], "not_json")
+        source = "async def main(item): yield 1"
+        ending, message, _, _ = Place(self, source, "reuse").run(0, 1)
+        self.assertEqual(ending, "not_json")
+        self.assertIn("async_generator; return a list", message)
         for place in self.places("def main(item): return 'x' * item", limit=100):
             self.assertEqual(place.run(0, 99)[0], "too_large")
             self.assertEqual(place.value(1, 98), "x" * 98)
