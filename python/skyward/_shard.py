@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
 from array import array
@@ -121,7 +122,8 @@ def place(node: int | None, total_nodes: int | None) -> tuple[int, int]:
 def permutation(length: int, seed: int) -> array[int]:
     """The numbers below `length` in an order that every node and every version of Python agrees on."""
     order = array("q", range(length))
-    random.Random(seed).shuffle(order)
+    # Numbers of NumPy count as well, which `random` takes for no seeds.
+    random.Random(operator.index(seed)).shuffle(order)
     return order
 
 

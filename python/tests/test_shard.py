@@ -134,6 +134,15 @@ class Shard(unittest.TestCase):
         self.assertEqual(list(permutation(10, 42)), [7, 3, 2, 8, 5, 6, 9, 4, 0, 1])
         self.assertEqual(list(permutation(0, 1)), [])
 
+    def test_a_seed_is_any_whole_number(self):
+        class Number:
+            """What NumPy's whole numbers have."""
+
+            def __index__(self):
+                return 42
+
+        self.assertEqual(permutation(10, Number()), permutation(10, 42))
+
     def test_drop_last_gives_all_nodes_equally_many(self):
         for shuffle in (False, True):
             found = parts(list(range(11)), nodes=4, drop_last=True, shuffle=shuffle)
