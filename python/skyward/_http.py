@@ -67,7 +67,7 @@ class Connections:
         try:
             connection = idle.pop()
         except IndexError:
-            connection = self._connect(host)
+            connection = connect(host, self._secure, TIMEOUT)
         is_kept = False
         try:
             response = self._answer(connection, method, target, headers, body)
@@ -102,23 +102,25 @@ class Connections:
                 raise error from None
         return connection.getresponse()
 
-    def _connect(self, host: str) -> http.client.HTTPConnection:
-        if not self._secure:
-            return http.client.HTTPConnection(host, timeout=TIMEOUT, blocksize=BLOCK)
-        context = ssl.create_default_context()
-        proxy = urllib.request.getproxies().get("https")
-        if not proxy or urllib.request.proxy_bypass(host):
-            return http.client.HTTPSConnection(host, timeout=TIMEOUT, blocksize=BLOCK, context=context)
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        user = {}
-        if parts.username:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            user = {"Proxy-Authorization": "Basic " + b64encode(pair.encode()).decode()}
-        tunnel = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port or 80, timeout=TIMEOUT, blocksize=BLOCK, context=context
-        )
-        tunnel.set_tunnel(host, headers=user)
-        return tunnel
+
+def connect(host: str, secure: bool, timeout: float) -> http.client.HTTPConnection:
+    """A connection that is not open yet; one of https goes through the proxy of the environment."""
+    if not secure:
+        return http.client.HTTPConnection(host, timeout=timeout, blocksize=BLOCK)
+    context = ssl.create_default_context()
+    proxy = urllib.request.getproxies().get("https")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return http.client.HTTPSConnection(host, timeout=timeout, blocksize=BLOCK, context=context)
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    user = {}
+    if parts.username:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        user = {"Proxy-Authorization": "Basic " + b64encode(pair.encode()).decode()}
+    tunnel = http.client.HTTPSConnection(
+        parts.hostname or "", parts.port or 80, timeout=timeout, blocksize=BLOCK, context=context
+    )
+    tunnel.set_tunnel(host, headers=user)
+    return tunnel
 
 
 def repeated(action: Callable[[], T], progress: Callable[[], int] = lambda: 0) -> T:
@@ -142,8 +144,7 @@ def repeated(action: Callable[[], T], progress: Callable[[], int] = lambda: 0) -
 def ask(url: str, method: str, headers: Mapping[str, str], body: bytes | None, timeout: float) -> bytes:
     """A short answer of a service that is no storage; OSError for whatever is none."""
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=timeout)
+    connection = connect(parts.netloc, parts.scheme == "https", timeout)
     try:
         connection.request(method, parts.path, body, dict(headers))
         response = connection.getresponse()

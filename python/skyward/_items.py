@@ -134,6 +134,8 @@ def in_threads(here: Run, connection: socket.socket, count: int) -> None:
     # An item that never ends keeps no other one, and not the end of this process, from theirs.
     threads = [threading.Thread(target=work, name=f"item-{number}", daemon=True) for number in range(count)]
     for thread in threads:
+        # For `_output.py`: what it prints outside of a block of its own belongs to no other item's block.
+        vars(thread)["runs_items"] = True
         thread.start()
     while True:
         header = receive(connection, ITEM.size)

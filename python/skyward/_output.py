@@ -13,7 +13,7 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -81,7 +81,9 @@ class _Router(io.TextIOBase):
         # thread without a word of its own is taken for one of its helpers.
         active = self._active
         threads = {target.thread for target in active}
-        if len(threads) == 1 and threading.get_ident() not in threads:
+        is_helper = len(threads) == 1 and threading.get_ident() not in threads
+        # A thread that runs items of its own is nobody's helper.
+        if is_helper and not hasattr(threading.current_thread(), "runs_items"):
             return active[-1]
         return _Target(self._original, None, 0)
 
@@ -185,7 +187,7 @@ def stdout(*, only: Only) -> Callable[[F], F]:
         @skyward.stdout(only=lambda info: info.node < 2)
         def main(): ...
 
-    The function may be a generator or async.
+    The function may be a generator or async, or both.
     """
     return _decorator(("stdout",), _condition(only))
 
@@ -222,9 +224,6 @@ def _decorator(names: tuple[str, ...], is_seen: Callable[[], bool]) -> Callable[
         return stack
 
     def decorate(function: F) -> F:
-        if inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__name__} is an async generator, whose output cannot be left out")
-
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -234,13 +233,6 @@ def _decorator(names: tuple[str, ...], is_seen: Callable[[], bool]) -> Callable[
                 with quiet():
                     return await function(*args, **kwargs)
 
-        elif inspect.isgeneratorfunction(function):
-
-            @functools.wraps(function)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                steps = function(*args, **kwargs)
-                return steps if is_seen() else _stepwise(steps, quiet)
-
         else:
 
             @functools.wraps(function)
@@ -248,7 +240,11 @@ def _decorator(names: tuple[str, ...], is_seen: Callable[[], bool]) -> Callable[
                 if is_seen():
                     return function(*args, **kwargs)
                 with quiet():
-                    return function(*args, **kwargs)
+                    value = function(*args, **kwargs)
+                # Asked of the value, as another decorator may stand between this one and the function.
+                if inspect.isgenerator(value):
+                    return _stepwise(value, quiet)
+                return _stepwise_async(value, quiet) if inspect.isasyncgen(value) else value
 
         return cast(F, wrapper)
 
@@ -275,3 +271,25 @@ def _stepwise(
             raise
         except BaseException as error:
             step = functools.partial(steps.throw, error)
+
+
+async def _stepwise_async(
+    steps: AsyncGenerator[Any, Any], quiet: Callable[[], AbstractContextManager[object]]
+) -> AsyncGenerator[Any, Any]:
+    """The same for an async generator."""
+    step: Callable[[], Any] = functools.partial(anext, steps)
+    while True:
+        with quiet():
+            try:
+                value = await step()
+            except StopAsyncIteration:
+                return
+        try:
+            sent = yield value
+            step = functools.partial(steps.asend, sent)
+        except GeneratorExit:
+            with quiet():
+                await steps.aclose()
+            raise
+        except BaseException as error:
+            step = functools.partial(steps.athrow, error)

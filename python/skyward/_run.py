@@ -477,6 +477,7 @@ HINTS = {
     "date": "text, with .isoformat()",
     "Decimal": "a float or text",
     "generator": "a list, with list(...)",
+    "async_generator": "a list, such as [value async for value in ...]",
     "coroutine": "its result: await it",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
 from array import array
@@ -81,7 +82,7 @@ def shard(
         other sequence, split along their first dimension: an array of shape (L, …) becomes one of shape
         (L / N, …), with its dtype and its device. Several are split at the same indices and come back as a
         tuple, so `x, y = shard(x, y)` stays aligned; their lengths must be equal. A sequence whose type
-        cannot be made from elements comes back as a list. Without `shuffle`, parts of arrays and tensors
+        cannot be made from its elements, such as a data set that computes them, comes back as a list. Without `shuffle`, parts of arrays and tensors
         are views of the whole.
     shuffle: take the elements in an order that depends on `seed` and the length alone, so it is the same
         on every node, and the parts stay disjoint.
@@ -121,7 +122,8 @@ def place(node: int | None, total_nodes: int | None) -> tuple[int, int]:
 def permutation(length: int, seed: int) -> array[int]:
     """The numbers below `length` in an order that every node and every version of Python agrees on."""
     order = array("q", range(length))
-    random.Random(seed).shuffle(order)
+    # Numbers of NumPy count as well, which `random` takes for no seeds.
+    random.Random(operator.index(seed)).shuffle(order)
     return order
 
 
@@ -194,7 +196,14 @@ def _restore(original: Any, part: Any) -> Any:
         return list(part)
     if isinstance(original, array):
         return array(original.typecode, part)
+    if hasattr(part, "shape"):
+        # A slice of a data set in a file, such as one of h5py, is an array in memory.
+        return part
     try:
-        return kind(part)
+        made = kind(part)
+        # The argument may have meant something else, such as a path or the data that elements are computed from.
+        pairs = zip(part, made, strict=True)
+        is_part = len(made) == len(part) and all(one is other or one == other for one, other in pairs)
     except Exception:
         return list(part)
+    return made if is_part else list(part)

@@ -84,14 +84,28 @@ def encode(value: object) -> tuple[str, bytes, dict[str, str]]:
         with arrow.ipc.new_stream(buffer, table.schema) as writer:
             writer.write(table)
         return "arrow", buffer.getvalue(), version(arrow)
-    return "pickle", pickled(value), {**version(loaded(top(kind))), **version(numpy)}
+    return "pickle", pickled(value, torch), {**version(loaded(top(kind))), **version(numpy), **version(torch)}
 
 
-def pickled(value: object) -> bytes:
+def pickled(value: object, torch: Any) -> bytes:
+    import io
     import pickle
 
+    class Pickler(pickle.Pickler):
+        """Writes tensors of accelerators, such as those of a model's `state_dict()`, as copies in main memory: the
+        reader may have no accelerator."""
+
+        def reducer_override(self, one: Any) -> Any:
+            if type(one) is not torch.Tensor or one.device.type in ("cpu", "meta"):
+                return NotImplemented
+            return one.detach().cpu().requires_grad_(one.requires_grad).__reduce_ex__(5)
+
     try:
-        return pickle.dumps(value, protocol=5)
+        if not hasattr(torch, "Tensor"):
+            return pickle.dumps(value, protocol=5)
+        buffer = io.BytesIO()
+        Pickler(buffer, protocol=5).dump(value)
+        return buffer.getvalue()
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:

@@ -161,6 +161,10 @@ class Items(unittest.TestCase):
             self.assertIn("do not fit main()", message)
         for place in self.places("def main(item): return (x for x in [1])"):
             self.assertEqual(place.run(0, 1)[0], "not_json")
+        source = "async def main(item): yield 1"
+        ending, message, _, _ = Place(self, source, "reuse").run(0, 1)
+        self.assertEqual(ending, "not_json")
+        self.assertIn("async_generator; return a list", message)
         for place in self.places("def main(item): return 'x' * item", limit=100):
             self.assertEqual(place.run(0, 99)[0], "too_large")
             self.assertEqual(place.value(1, 98), "x" * 98)
@@ -364,6 +368,30 @@ class Items(unittest.TestCase):
         place.end()
         lines = place.printed().splitlines()
         self.assertEqual(sorted(lines), sorted(f"{item * 20} {item * 20}" for item in "abc" for _ in range(300)))
+
+    def test_what_an_item_prints_goes_to_no_block_of_another_thread(self):
+        source = """
+            import threading
+            import skyward
+            is_silent, is_over = threading.Event(), threading.Event()
+            @skyward.silent
+            def hold():
+                print("hidden")
+                is_silent.set()
+                is_over.wait(60)
+            def main(item):
+                if item == "silent": return hold()
+                is_silent.wait(60)
+                print("seen")
+                raise ValueError("told")
+        """
+        place = Place(self, source, "reuse", threads=2)
+        place.send(0, "silent")
+        self.assertEqual(place.run(1, "loud")[:2], ("raised", "ValueError: told"))
+        # Its thread has flushed what it printed by now.
+        self.assertIn("seen\n", place.printed())
+        self.assertIn('raise ValueError("told")', place.printed())
+        self.assertNotIn("hidden", place.printed())
 
     def test_threads_have_no_variable_for_the_index_of_one_of_them(self):
         place = Place(self, "import os\ndef main(item): return os.environ.get('SKYWARD_ITEM_INDEX')", "reuse", threads=2)

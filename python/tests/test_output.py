@@ -140,12 +140,51 @@ class Kinds(unittest.TestCase):
         self.assertEqual(printed(drive), ("a\nb 4\n", "", [1, 2, 3]))
         self.assertEqual(said, ["sent"])
 
-    def test_an_async_generator_is_refused_by_name(self):
-        async def stream():
+    def test_an_async_generator_is_silent_in_its_steps_and_others_meanwhile_are_not(self):
+        said = []
+
+        @skyward.silent
+        async def steps():
+            print("hidden")
+            try:
+                await asyncio.sleep(0)
+                said.append((yield 1))
+                print("hidden")
+                yield 2
+            except KeyError:
+                print("hidden")
+                yield 3
+            finally:
+                print("hidden")
+
+        async def other():
+            print("other")
+
+        async def drive():
+            generator, beside = steps(), asyncio.create_task(other())
+            values = [await anext(generator), await generator.asend("sent"), await generator.athrow(KeyError())]
+            values += [value async for value in generator]
+            print("between")
+            early = steps()
+            await anext(early)
+            await early.aclose()
+            await beside
+            return values
+
+        self.assertEqual(printed(lambda: asyncio.run(drive())), ("other\nbetween\n", "", [1, 2, 3]))
+        self.assertEqual(said, ["sent"])
+
+    def test_a_generator_behind_another_decorator_is_silent(self):
+        def other(function):
+            return lambda *args: function(*args)
+
+        @skyward.silent
+        @other
+        def steps():
+            print("hidden")
             yield 1
 
-        with self.assertRaisesRegex(TypeError, "stream is an async generator"):
-            skyward.silent(stream)
+        self.assertEqual(printed(lambda: list(steps())), ("", "", [1]))
 
 
 class Redirected(unittest.TestCase):

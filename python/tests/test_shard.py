@@ -69,6 +69,32 @@ class Rows(collections.abc.Sequence):
         return self.all[index]
 
 
+class Squares(collections.abc.Sequence):
+    """A data set that computes its elements, and could be made of them, but would compute them twice."""
+
+    def __init__(self, roots):
+        self.roots = roots
+
+    def __len__(self):
+        return len(self.roots)
+
+    def __getitem__(self, index):
+        return self.roots[index] ** 2
+
+
+class Lines(collections.abc.Sequence):
+    """A data set that takes its elements from a place of its own, whatever its argument is."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return ("a", "b", "c")[index]
+
+
 class Shard(unittest.TestCase):
     def test_the_parts_are_disjoint_and_complete(self):
         for length in (0, 1, 5, 12, 13):
@@ -108,6 +134,15 @@ class Shard(unittest.TestCase):
         self.assertEqual(list(permutation(10, 42)), [7, 3, 2, 8, 5, 6, 9, 4, 0, 1])
         self.assertEqual(list(permutation(0, 1)), [])
 
+    def test_a_seed_is_any_whole_number(self):
+        class Number:
+            """What NumPy's whole numbers have."""
+
+            def __index__(self):
+                return 42
+
+        self.assertEqual(permutation(10, Number()), permutation(10, 42))
+
     def test_drop_last_gives_all_nodes_equally_many(self):
         for shuffle in (False, True):
             found = parts(list(range(11)), nodes=4, drop_last=True, shuffle=shuffle)
@@ -144,6 +179,28 @@ class Shard(unittest.TestCase):
         self.assertEqual(sorted(skyward.shard(Rows(1, 2, 3), shuffle=True, node=0, total_nodes=1)), [1, 2, 3])
         named = collections.namedtuple("named", "a b")(1, 2)
         self.assertEqual(skyward.shard(named, node=1, total_nodes=2), (2,))
+
+    def test_a_data_set_that_computes_its_elements_comes_back_as_a_list_of_them(self):
+        for data, expected in ((Squares([1, 2, 3, 4]), [1, 4, 9, 16]), (Lines("path"), ["a", "b", "c"])):
+            for shuffle in (False, True):
+                with self.subTest(kind=type(data).__name__, shuffle=shuffle):
+                    found = parts(data, nodes=2, shuffle=shuffle)
+                    self.assertEqual({type(part) for part in found}, {list})
+                    self.assertEqual(sorted(sum(found, [])), expected)
+        users = collections.UserList([[1], [2], [3]])
+        self.assertEqual(parts(users, nodes=2), [collections.UserList([[1], [3]]), collections.UserList([[2]])])
+
+    def test_a_slice_of_a_data_set_in_a_file_is_an_array(self):
+        class Stored:
+            """What h5py has: it cannot be made of a slice."""
+
+            shape = (3,)
+
+            def __getitem__(self, index):
+                return Tensor([1, 2, 3][index])
+
+        part = skyward.shard(Stored(), node=1, total_nodes=2)
+        self.assertEqual((type(part), part.values), (Tensor, [2]))
 
     def test_the_place_comes_from_instance_info(self):
         info = json.dumps({"node": 1, "total_nodes": 3})

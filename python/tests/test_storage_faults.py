@@ -322,11 +322,31 @@ class Places(unittest.TestCase):
 
     def test_https_goes_through_the_proxy_of_the_environment(self):
         with mock.patch.dict(os.environ, {"https_proxy": "http://user:p%40ss@proxy.example:3128", "no_proxy": "near.example"}):
-            tunnel = _http.Connections(True)._connect("s3.example:9000")
+            tunnel = _http.connect("s3.example:9000", True, 1)
             self.assertEqual((tunnel.host, tunnel.port), ("proxy.example", 3128))
             self.assertEqual((tunnel._tunnel_host, tunnel._tunnel_port), ("s3.example", 9000))
             self.assertEqual(tunnel._tunnel_headers["Proxy-Authorization"], "Basic dXNlcjpwQHNz")
-            self.assertEqual(_http.Connections(True)._connect("near.example").host, "near.example")
+            self.assertEqual(_http.connect("near.example", True, 1).host, "near.example")
+
+    def test_what_asks_for_keys_goes_through_the_same_proxy(self):
+        with socket.create_server(("127.0.0.1", 0)) as proxy:
+            answering = threading.Thread(target=lambda: heard.append(refused(proxy)))
+            heard = []
+
+            def refused(proxy):
+                connection, _ = proxy.accept()
+                with connection:
+                    asked = connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+                return asked
+
+            answering.start()
+            address = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+            with mock.patch.dict(os.environ, {"https_proxy": address, "no_proxy": ""}):
+                with self.assertRaises(OSError):
+                    _credentials.HyperstackKey("api", "CANADA-1", "https://keys.example/v1").access()
+            answering.join()
+        self.assertTrue(heard[0].startswith(b"CONNECT keys.example:443 "), heard)
 
 
 class Credentials(unittest.TestCase):

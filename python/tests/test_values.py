@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import sys
+import types
 import unittest
 import unittest.mock
 
@@ -31,6 +32,26 @@ def written(value, limit=10**6):
     assert header["sha256"] == hashlib.sha256(data).hexdigest()
     assert header["python"] == ".".join(map(str, sys.version_info[:3]))
     return header, data
+
+
+class Tensor:
+    """What a pickle needs of a tensor of torch."""
+
+    def __init__(self, device, requires_grad=True):
+        self.device, self.requires_grad = types.SimpleNamespace(type=device), requires_grad
+
+    def detach(self):
+        return Tensor(self.device.type, False)
+
+    def cpu(self):
+        return Tensor("cpu", self.requires_grad)
+
+    def requires_grad_(self, wanted):
+        self.requires_grad = wanted
+        return self
+
+    def __reduce_ex__(self, protocol):
+        return Tensor, (self.device.type, self.requires_grad)
 
 
 class Point:
@@ -133,6 +154,20 @@ class Values(unittest.TestCase):
             if before is not None:
                 sys.modules["torch"] = before
         self.assertEqual((header["codec"], data, header["packages"]), ("torch", b"tensor", {"torch": "9.9"}))
+
+    def test_tensors_within_another_value_are_written_as_copies_in_main_memory(self):
+        torch = types.SimpleNamespace(__name__="torch", __version__="9.9", Tensor=Tensor)
+        tied = Tensor("cuda")
+        state = {"tied": [tied, tied], "running": Tensor("cuda", False), "here": Tensor("cpu"), "loss": math.nan}
+        with unittest.mock.patch.dict(sys.modules, {"torch": torch}):
+            header, data = written(state)
+            self.assertRaises(_values.Unwritable, _values.write, [lambda: 1], 10**6)
+        self.assertEqual((header["codec"], header["packages"].get("torch")), ("pickle", "9.9"))
+        again = pickle.loads(data)
+        self.assertIs(*again["tied"])
+        found = [again["tied"][0], again["running"], again["here"]]
+        self.assertEqual([(one.device.type, one.requires_grad) for one in found], [("cpu", True), ("cpu", False), ("cpu", True)])
+        self.assertTrue(math.isnan(again["loss"]))
 
 
 if __name__ == "__main__":
