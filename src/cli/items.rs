@@ -12,8 +12,8 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use futures::{AsyncBufReadExt, StreamExt};
 use serde_json::value::RawValue;
-use skyward_api::TaskPhase;
-use skyward_subresources::items::{Again, ItemsQuery, Order, indices};
+use skyward_api::{TaskPhase, TaskStatus};
+use skyward_subresources::items::{Again, ItemsQuery, Order, beyond, indices};
 use tokio::time::sleep;
 
 use crate::{
@@ -268,6 +268,8 @@ pub(crate) async fn print(cluster: &Cluster, name: &str, wanted: &Wanted) -> Res
     if wanted.follow {
         return follow(cluster, name, wanted, printer).await;
     }
+    // Asked before: what is said to have ended is in the pages that follow.
+    let status = patiently(name, false, || status(cluster, name)).await?;
     let all = [0..=u32::MAX];
     let ranges = if wanted.indices.is_empty() {
         &all[..]
@@ -299,13 +301,43 @@ pub(crate) async fn print(cluster: &Cluster, name: &str, wanted: &Wanted) -> Res
         }
     }
     let printed = printer.end()?;
-    if printed.items == 0 {
-        complain(&format!(
-            "Task {name:?}: no item{} was found",
-            if wanted.failed { " that failed" } else { "" }
-        ));
+    if let Some(why) = no_such_item(name, wanted, &status) {
+        complain(&why);
+        return Ok(ExitCode::FAILURE);
+    }
+    if let Some(rest) = missing(name, wanted, &status, printed.items) {
+        complain(&rest);
     }
     Ok(printed.code(name))
+}
+
+/// What is said of an index that no item has.
+fn no_such_item(name: &str, wanted: &Wanted, status: &TaskStatus) -> Option<String> {
+    let total = status.items.as_ref()?.total;
+    let index = beyond(&wanted.indices, total)?;
+    Some(format!(
+        "error: Task {name:?} has no item {index}, but {total} items, which are numbered from 0"
+    ))
+}
+
+/// What is said where items may be missing among so many that were printed.
+fn missing(name: &str, wanted: &Wanted, status: &TaskStatus, printed: u64) -> Option<String> {
+    let phase = status.phase.unwrap_or_default();
+    let how_far = status.items.as_ref().map_or_else(
+        || "its items have not been read".to_owned(),
+        |items| format!("{} items have ended", items.done()),
+    );
+    let phase_and_items = format!("it is {}, and {how_far}", phase.as_str());
+    if printed > 0 {
+        return (!phase.is_finished()).then(|| format!("Task {name:?} has not ended: {phase_and_items}"));
+    }
+    let which = match (wanted.failed, wanted.indices.is_empty()) {
+        (true, true) => "no item has failed",
+        (true, false) => "none of these items has failed",
+        (false, true) => "no item has ended",
+        (false, false) => "none of these items has ended",
+    };
+    Some(format!("Task {name:?}: {which}; {phase_and_items}"))
 }
 
 /// Prints items as they end, each of its attempts that is the last one, until the Task has ended.
@@ -319,7 +351,13 @@ async fn follow<W: Write>(
     let mut since = 0;
     loop {
         // Asked before: what ended before the Task did is in the pages that follow.
-        let phase = patiently(name, true, || phase(cluster, name)).await?;
+        let status = patiently(name, true, || status(cluster, name)).await?;
+        let phase = status.phase.unwrap_or_default();
+        if let Some(why) = no_such_item(name, wanted, &status) {
+            printer.end()?;
+            complain(&why);
+            return Ok(ExitCode::FAILURE);
+        }
         loop {
             let query = ItemsQuery {
                 order: Order::Log(since),
@@ -344,7 +382,11 @@ async fn follow<W: Write>(
             }
         }
         if phase.is_finished() {
-            let code = printer.end()?.code(name);
+            let printed = printer.end()?;
+            if let Some(none) = missing(name, wanted, &status, printed.items) {
+                complain(&none);
+            }
+            let code = printed.code(name);
             return Ok(if phase == TaskPhase::Failed {
                 ExitCode::FAILURE
             } else {
@@ -355,10 +397,10 @@ async fn follow<W: Write>(
     }
 }
 
-async fn phase(cluster: &Cluster, name: &str) -> Result<TaskPhase, Failure> {
+async fn status(cluster: &Cluster, name: &str) -> Result<TaskStatus, Failure> {
     let task = cluster.task(name).await?;
     let task = task.ok_or_else(|| Failure::Lasting(anyhow!("Task {name:?} was deleted")))?;
-    Ok(task.status.and_then(|status| status.phase).unwrap_or_default())
+    Ok(task.status.unwrap_or_default())
 }
 
 /// Arguments of `retry`.
@@ -397,7 +439,11 @@ pub(crate) async fn retry(cluster: &Cluster, arguments: Arguments) -> Result<Exi
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use std::convert::Infallible;
+
+    use hyper::{Request, Response};
+    use kube::{Client, client::Body};
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -453,6 +499,87 @@ mod tests {
         assert!(waited(100, true).await);
         let lasting = || async { Err::<(), _>(Failure::Lasting(anyhow!("no right"))) };
         assert!(patiently("t", true, lasting).await.is_err());
+    }
+
+    fn wanted(indices: Vec<RangeInclusive<u32>>, failed: bool, follow: bool) -> Wanted {
+        Wanted {
+            failed,
+            indices,
+            follow,
+            form: Form::Table,
+        }
+    }
+
+    /// A Task with ten items, of which the first one alone has ended, as in `status`.
+    async fn asked(status: &Value, wanted: &Wanted) -> ExitCode {
+        let task = json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" },
+            "spec": { "pool": "p", "command": ["true"], "forEach": { "count": 10 } }, "status": status,
+        });
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().to_string();
+            let body = if path.contains("/result/items?") {
+                format!("{ONE}\n{{\"end\":1}}\n")
+            } else {
+                task.to_string()
+            };
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let cluster = Cluster::of(Client::new(server, "team"));
+        print(&cluster, "t", wanted).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_index_that_no_item_has_ends_with_a_failure_also_while_the_task_runs() {
+        let running = json!({ "phase": "Running", "items": { "total": 10, "succeeded": 1 } });
+        let ended = json!({ "phase": "Succeeded", "items": { "total": 10, "succeeded": 10 } });
+        for follow in [false, true] {
+            for indices in [vec![999..=999], vec![0..=0, 9..=10]] {
+                let wanted = wanted(indices, false, follow);
+                assert_eq!(asked(&running, &wanted).await, ExitCode::FAILURE, "{wanted:?}");
+                assert_eq!(asked(&ended, &wanted).await, ExitCode::FAILURE, "{wanted:?}");
+            }
+            let last = wanted(vec![9..=9], false, follow);
+            assert_eq!(asked(&ended, &last).await, ExitCode::SUCCESS);
+        }
+        let unread = wanted(vec![999..=999], false, false);
+        assert_eq!(
+            asked(&json!({ "phase": "Pending" }), &unread).await,
+            ExitCode::SUCCESS,
+            "it may have so many"
+        );
+    }
+
+    #[test]
+    fn where_items_are_missing_it_is_said_how_far_the_task_is() {
+        let status = |value: Value| -> TaskStatus { serde_json::from_value(value).unwrap() };
+        let running =
+            status(json!({ "phase": "Running", "items": { "total": 10, "succeeded": 2, "failed": 1 } }));
+        let said = |wanted: &Wanted, printed| missing("t", wanted, &running, printed);
+        assert_eq!(
+            said(&wanted(vec![7..=8], false, false), 0).unwrap(),
+            "Task \"t\": none of these items has ended; it is Running, and 3/10 items have ended"
+        );
+        assert_eq!(
+            said(&wanted(vec![], false, false), 3).unwrap(),
+            "Task \"t\" has not ended: it is Running, and 3/10 items have ended"
+        );
+        let failed = wanted(vec![], true, false);
+        let whole = status(json!({ "phase": "Succeeded", "items": { "total": 1, "succeeded": 1 } }));
+        assert_eq!(missing("t", &failed, &whole, 1), None);
+        assert_eq!(
+            missing("t", &failed, &whole, 0).unwrap(),
+            "Task \"t\": no item has failed; it is Succeeded, and 1/1 items have ended"
+        );
+        let unread = status(json!({}));
+        assert_eq!(
+            missing("t", &wanted(vec![], false, false), &unread, 0).unwrap(),
+            "Task \"t\": no item has ended; it is Pending, and its items have not been read"
+        );
+        assert_eq!(
+            no_such_item("t", &wanted(vec![3..=4, 9..=12], false, false), &running).unwrap(),
+            "error: Task \"t\" has no item 12, but 10 items, which are numbered from 0"
+        );
     }
 
     #[test]

@@ -138,12 +138,17 @@ fn has_items(name: &str, task: &Task) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An index among these that none of so many items has.
+pub fn beyond(ranges: &[RangeInclusive<u32>], total: u32) -> Option<u32> {
+    ranges.iter().map(|range| *range.end()).find(|end| *end >= total)
+}
+
 /// An index that no item has is a mistake: without a word of it, a user would wait for what never runs.
 fn are_there(name: &str, again: &Again, total: u32) -> Result<(), String> {
     let Again::Indices(ranges) = again else {
         return Ok(());
     };
-    match ranges.iter().map(RangeInclusive::end).find(|end| **end >= total) {
+    match beyond(ranges, total) {
         Some(end) => Err(format!(
             "index: Task {name:?} has no item {end}, but {total} items, which are numbered from 0; nothing was changed"
         )),

@@ -323,6 +323,9 @@ async fn an_item_that_takes_long_holds_up_none_behind_it_and_more_places_are_use
         .map(|item| [&item["index"], &item["attempt"]])
         .collect();
     assert_eq!(json!(attempts), json!([[4, 1], [5, 2], [6, 2], [7, 1]]));
+    let beyond = items(&space, &["long", "--index", "599-600"]).await;
+    let why = format!("{:#}", beyond.expect_err("there is no item 600"));
+    assert!(why.contains("no item 600, but 600 items"), "{why}");
     space.finish().await
 }
 

@@ -257,11 +257,8 @@ async fn reopened(
             .filter(|range| !range.is_empty())
             .collect(),
     };
-    let notes: Vec<Note> = wanted
-        .ranges()
-        .filter(|range| !items.done().within(range.clone()).is_empty())
-        .map(Note::Reopened)
-        .collect();
+    // Items that were not run are named, too: from then on failures count anew for `maxFailedItems`.
+    let notes: Vec<Note> = wanted.ranges().map(Note::Reopened).collect();
     for some in notes.chunks(RANGES) {
         let records: Vec<Record> = some.iter().map(|note| Record::Note(note.to_string())).collect();
         log.append(&records).await.map_err(unreadable)?;
@@ -400,6 +397,23 @@ pub(super) mod tests {
             store.map_records(TASK, 0, &[]).await.unwrap().len() <= length + 1,
             "only its mark was written"
         );
+    }
+
+    #[tokio::test]
+    async fn an_item_that_a_user_names_runs_although_too_many_others_have_failed() {
+        let writes = [vec![ended(0, 1, Cause::Failure), ended(1, 1, Cause::Failure)]];
+        for (wanted, failed) in [(0, 1), (4, 2)] {
+            let (_folder, store) = filled(&writes).await;
+            let again = Again::Indices(vec![wanted..=wanted]);
+            let items = reopened(&store, 2, TASK, 5, &again).await.unwrap();
+            assert_eq!((items.failed().len(), items.new_failures()), (failed, 0));
+            let (_, records) = store.lead_map(TASK, Writer([3; 16]), 3).await.unwrap();
+            let mut next = Items::new(5);
+            for part in &records {
+                replay(part, &mut next).unwrap();
+            }
+            assert_eq!(next.new_failures(), 0, "the next leader knows it, too");
+        }
     }
 
     #[tokio::test]

@@ -76,6 +76,8 @@ pub struct Items {
     most_interrupted: u32,
     /// Items without a final outcome that were interrupted.
     interrupted: Indices,
+    /// Items that had failed when a user last had items run again, and that stayed as they were.
+    old_failures: u32,
 }
 
 impl Items {
@@ -92,6 +94,7 @@ impl Items {
             ends: 0,
             most_interrupted: 0,
             interrupted: Indices::default(),
+            old_failures: 0,
         }
     }
 
@@ -113,6 +116,12 @@ impl Items {
     /// Items whose final outcome is no success.
     pub const fn failed(&self) -> &Indices {
         &self.failed
+    }
+
+    /// Items that have failed since a user last had items run again. Only these count for `maxFailedItems`: by the others
+    /// none of the items that a user names would begin.
+    pub const fn new_failures(&self) -> u32 {
+        self.failed.len().saturating_sub(self.old_failures)
     }
 
     /// Items that no worker may run yet.
@@ -229,7 +238,8 @@ impl Items {
                     };
                 }
                 self.waiting.insert_all(&reopened);
-                !reopened.is_empty()
+                let before = std::mem::replace(&mut self.old_failures, self.failed.len());
+                !reopened.is_empty() || before != self.old_failures
             }
         }
     }
@@ -434,6 +444,25 @@ mod tests {
     }
 
     #[test]
+    fn items_that_failed_before_a_user_had_others_run_again_are_no_new_failures() {
+        let failed = |index, attempt| ended(index, attempt, Cause::Failure, true);
+        let mut items = after(9, &[granted(A, 0..4), failed(0, 1), failed(1, 1), failed(2, 1)]);
+        assert_eq!(items.new_failures(), 3);
+        items.apply(&Record::Note(Note::Reopened(1..2)));
+        assert_eq!((items.failed().len(), items.new_failures()), (2, 0));
+        items.apply(&granted(B, 1..2));
+        items.apply(&failed(1, 2));
+        assert_eq!((items.failed().len(), items.new_failures()), (3, 1));
+        assert!(
+            items.apply(&Record::Note(Note::Reopened(7..8))),
+            "an item that was not run is asked for"
+        );
+        assert_eq!(items.new_failures(), 0);
+        items.apply(&Record::Note(Note::Reopened(0..3)));
+        assert_eq!((items.failed().len(), items.new_failures()), (0, 0));
+    }
+
+    #[test]
     fn items_side_by_side_with_the_same_attempt_make_one_chunk() {
         let records = [
             granted(A, 3..5),
@@ -486,6 +515,7 @@ mod tests {
                 }
                 prop_assert!(items.grants().values().all(|grant| !grant.is_empty()));
                 prop_assert_eq!(items.done().within(20..100).len(), 0);
+                prop_assert!(items.old_failures <= items.failed().len());
             }
         }
     }

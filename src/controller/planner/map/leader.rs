@@ -287,7 +287,7 @@ impl<V> Leader<V> {
     /// Items that more workers could run. One that does not tell what it holds keeps its items, and is one worker; so is
     /// each worker where no other item begins.
     fn within_reach(&self) -> u32 {
-        let begins = self.spec.begins(self.items.failed().len());
+        let begins = self.spec.begins(self.items.new_failures());
         let held = self.items.grants().iter().map(|(worker, grant)| {
             let known = self.workers.get(worker).map(|known| known.view.state);
             match known {

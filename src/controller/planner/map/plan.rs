@@ -192,7 +192,7 @@ pub fn plan(world: &World<'_>) -> Vec<Step> {
 
 impl World<'_> {
     fn goes_on(&self) -> bool {
-        self.spec.begins(self.items.failed().len())
+        self.spec.begins(self.items.new_failures())
     }
 
     fn working(&self) -> impl Iterator<Item = (Worker, &WorkerView)> {
@@ -241,7 +241,7 @@ impl World<'_> {
                 Verdict::SomeFailed
             });
         }
-        let is_over = self.spec.gives_up(self.items.failed().len()) && self.items.grants().is_empty();
+        let is_over = self.spec.gives_up(self.items.new_failures()) && self.items.grants().is_empty();
         is_over.then_some(Verdict::TooManyFailed)
     }
 

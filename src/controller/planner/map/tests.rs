@@ -250,6 +250,14 @@ fn a_map_with_too_many_failed_items_ends_without_the_others_once_nothing_may_run
     assert_eq!(case.plan(), [Step::Recall(worker(0), 3..4)]);
     case.items.apply(&Record::Note(Note::Released(worker(0), 2..4)));
     assert_eq!(case.plan(), [Step::Finish(Verdict::TooManyFailed)]);
+    // A user names one of the two that failed.
+    case.items.apply(&Record::Note(Note::Reopened(0..1)));
+    case.spec.max_failed = Some(0);
+    let begins = case.plan();
+    assert!(
+        begins.contains(&noted(Note::Granted(worker(0), 0..1))),
+        "{begins:?}"
+    );
 }
 
 #[test]

@@ -567,6 +567,8 @@ pub struct MapTold {
     pub work: Duration,
     /// What became of the items.
     pub items: ItemsStatus,
+    /// Failed items that do not count for `maxFailedItems`: they had failed when a user had others run again.
+    pub old_failures: u32,
     /// Attempts of items that have ended, including interrupted ones, without those that their machine could not
     /// begin.
     pub ends: u64,

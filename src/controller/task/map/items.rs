@@ -258,6 +258,22 @@ fn not_now(reason: &'static str, message: impl Into<String>) -> NoItems {
     ))
 }
 
+/// What it means for the items that the source is not there. What a machine fetched from git is kept once, and users have no
+/// bundle of it that they could upload: a Task that waits for it would keep its places for ever.
+fn without_source(source: &Source, path: &str, error: Unresolved) -> NoItems {
+    if source.git.is_none() || error.reason != reason::BUNDLE_NOT_FOUND {
+        return not_now(error.reason, error.message);
+    }
+    never(
+        reason::INVALID_ITEMS,
+        format!(
+            "file \"{path}\", which has the items, cannot be read: the result store did not keep the files that a machine \
+             fetched from git, as without room for them. Make room in the result store or in the quota of the namespace and \
+             create the Task again, or take the items from a ConfigMap"
+        ),
+    )
+}
+
 fn bad_lines(bad: &BadLines) -> NoItems {
     let reason = match bad {
         BadLines::TooLong(_) | BadLines::TooMany | BadLines::TooLarge => reason::TOO_MANY_ITEMS,
@@ -427,7 +443,7 @@ impl Keeper<'_> {
             .references
             .source(place, fetched.as_ref().unwrap_or(source))
             .await;
-        let bundle = found.map_err(|error| not_now(error.reason, error.message))?;
+        let bundle = found.map_err(|error| without_source(source, path, error))?;
         let start = bundle
             .part(0..bundle.bytes().min(START as u64))
             .await
@@ -610,6 +626,26 @@ mod tests {
                 Err(NoItems::NotNow(why)) => panic!("{why:?}"),
             }
         }
+    }
+
+    #[test]
+    fn files_from_git_that_were_not_kept_end_the_task_and_an_upload_that_is_missing_is_waited_for() {
+        let missing = |source: serde_json::Value, reason| {
+            let source: Source = serde_json::from_value(source).unwrap();
+            let message = "upload the files".to_owned();
+            without_source(&source, "items.jsonl", Unresolved { reason, message })
+        };
+        let git = json!({ "git": { "url": "https://git.example/team/embed.git" } });
+        let NoItems::Never(why) = missing(git.clone(), reason::BUNDLE_NOT_FOUND) else {
+            panic!("it is waited for");
+        };
+        assert_eq!(why.reason, reason::INVALID_ITEMS);
+        assert!(why.message.contains("items.jsonl") && !why.message.contains("upload the files"));
+        let unread = missing(git, reason::RESULT_STORE_UNAVAILABLE);
+        assert!(matches!(unread, NoItems::NotNow(_)), "{unread:?}");
+        let bundle = json!({ "bundle": { "digest": "sha256:0" } });
+        let upload = missing(bundle, reason::BUNDLE_NOT_FOUND);
+        assert!(matches!(upload, NoItems::NotNow(_)), "{upload:?}");
     }
 
     #[test]

@@ -635,6 +635,7 @@ impl Process<'_> {
                 failed,
                 failed_indexes: self.failed.1.clone(),
             },
+            old_failures: failed.saturating_sub(states.new_failures()),
             ends: states.ends().saturating_sub(self.not_begun),
             unfit: self.unfit.clone(),
             close: self.close.clone(),

@@ -25,10 +25,11 @@ impl Dispatcher {
         let maps = self.maps.iter().filter_map(|uid| self.running(uid));
         let waiting = maps.map(|(_, _, map)| {
             let items = &map.told.items;
+            let new_failures = items.failed.saturating_sub(map.told.old_failures);
             let begins = map
                 .news
                 .as_ref()
-                .is_some_and(|news| news.spec.begins(items.failed));
+                .is_some_and(|news| news.spec.begins(new_failures));
             if begins { items.waiting() } else { 0 }
         });
         waiting.fold(0, u32::saturating_add)

@@ -317,6 +317,16 @@ fn items_that_wait_are_those_of_running_maps_that_no_machine_has_while_others_ma
     assert_eq!(queued(&world), TOTAL - 43);
     tell(&mut world, &few, told(40, 2));
     assert_eq!(queued(&world), 0, "no other item begins");
+    let again = MapTold {
+        old_failures: 1,
+        ..told(40, 2)
+    };
+    tell(&mut world, &few, again);
+    assert_eq!(
+        queued(&world),
+        TOTAL - 44,
+        "one had failed before others were to run again"
+    );
     tell(&mut world, &few, told(40, 1));
     world.edit(&few, |task| task.spec.suspend = Some(true));
     world.quiet();
