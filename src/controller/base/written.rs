@@ -5,6 +5,7 @@
 //! annotation is ignored.
 
 use kube::ResourceExt;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// Where `kubectl apply` keeps the object as it was written.
@@ -21,6 +22,20 @@ pub(crate) fn with_nulls(object: &impl ResourceExt, place: &str, received: Value
         written
     } else {
         received
+    }
+}
+
+/// Gives what was received at that place of an object the nulls that its user wrote there.
+pub(crate) fn restore<T: Serialize + DeserializeOwned>(
+    object: &impl ResourceExt,
+    place: &str,
+    received: &mut T,
+) {
+    let Ok(value) = serde_json::to_value(&*received) else {
+        return;
+    };
+    if let Ok(written) = serde_json::from_value(with_nulls(object, place, value)) {
+        *received = written;
     }
 }
 

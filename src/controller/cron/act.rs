@@ -4,8 +4,7 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use skyward_api::{CronTask, CronTaskStatus, Task, condition::cut, labels};
 use skyward_planner::cron::{
     facts::Child,
@@ -15,7 +14,7 @@ use skyward_planner::cron::{
 use super::Refused;
 use crate::{
     api::{ApiError, write},
-    base::written::with_nulls,
+    base::written::restore,
     context::Context,
     cron::namespace_of,
     guard::Guarded,
@@ -80,13 +79,8 @@ pub(super) async fn act(
 /// Gives a Task the nulls in arguments and items that `kubectl apply` has dropped from the template of the CronTask: caches do
 /// not have its annotation.
 async fn as_written(client: &Client, cron: &CronTask, task: &mut Task) -> Result<(), ApiError> {
-    let spec = &mut task.spec;
-    let function = spec.function.as_mut();
-    let items = spec
-        .for_each
-        .as_mut()
-        .and_then(|for_each| for_each.items.as_mut());
-    if function.is_none() && items.is_none() {
+    let (function, for_each) = (task.spec.function.as_mut(), task.spec.for_each.as_mut());
+    if function.is_none() && for_each.is_none() {
         return Ok(());
     }
     let api: Api<Guarded<CronTask>> = Api::namespaced(client.clone(), &namespace_of(cron));
@@ -98,27 +92,16 @@ async fn as_written(client: &Client, cron: &CronTask, task: &mut Task) -> Result
     let Some(found) = found.find(|found| found.uid() == cron.uid()) else {
         return Ok(());
     };
+    let place = |field: &str| format!("/spec/taskTemplate/spec/{field}");
     if let Some(function) = function {
-        restore(&found, "function/args", json!(function.args), &mut function.args);
-        restore(
-            &found,
-            "function/kwargs",
-            json!(function.kwargs),
-            &mut function.kwargs,
-        );
+        restore(&found, &place("function/args"), &mut function.args);
+        restore(&found, &place("function/kwargs"), &mut function.kwargs);
     }
-    if let Some(items) = items {
-        restore(&found, "forEach/items", json!(items), items);
+    if let Some(for_each) = for_each {
+        restore(&found, &place("forEach/items"), &mut for_each.items);
+        restore(&found, &place("forEach/matrix"), &mut for_each.matrix);
     }
     Ok(())
-}
-
-/// Gives a field of a Task what stands at that place of the template of its CronTask.
-fn restore<T: DeserializeOwned>(cron: &CronTask, place: &str, received: Value, field: &mut T) {
-    let place = format!("/spec/taskTemplate/spec/{place}");
-    if let Ok(written) = serde_json::from_value(with_nulls(cron, &place, received)) {
-        *field = written;
-    }
 }
 
 /// Makes the Task, unless it is there already; answers why the API server does not take it.
@@ -212,6 +195,7 @@ mod tests {
 
     use axum::http::{Method, Request, Response};
     use kube::client::Body;
+    use serde_json::Value;
     use tower::service_fn;
 
     use super::*;

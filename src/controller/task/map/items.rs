@@ -36,7 +36,7 @@ use skyward_store::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    base::written::with_nulls, context::Context, deadline::words, references::Place, task::collect::of_store,
+    base::written::restore, context::Context, deadline::words, references::Place, task::collect::of_store,
 };
 
 /// Read at once.
@@ -228,12 +228,12 @@ fn of_matrix(found: Result<Combinations, BadMatrix>) -> Result<Items, NoItems> {
     }
 }
 
-/// Items that are written out, with the nulls in them that `kubectl apply` has dropped.
+/// Items that are written out, with the nulls in them that `kubectl apply` has dropped. Not those of a matrix, which is kept
+/// nowhere: its items would become others when the annotation goes.
 fn as_written(task: &Task, items: &[serde_json::Value]) -> Vec<serde_json::Value> {
-    match with_nulls(task, "/spec/forEach/items", items.into()) {
-        serde_json::Value::Array(items) => items,
-        _ => items.to_vec(),
-    }
+    let mut items = items.to_vec();
+    restore(task, "/spec/forEach/items", &mut items);
+    items
 }
 
 /// Items that are written out, as lines.
