@@ -238,8 +238,14 @@ async fn admit_to(
     Ok((reading, task, permit))
 }
 
+/// What a reader can do about expired logs or values.
+const READ_ANEW: &str = "how its runs ended stands in its status; create the Task again to have new ones";
+/// What a user can do whose items cannot run again, since their outcomes have expired.
+const RUN_ANEW: &str =
+    "the outcomes of its items expired with them, so no item can run again; create the Task again";
+
 /// Refuses what has expired, also before it is deleted: nobody is told anything else a moment later.
-fn still_kept(task: &Task, of: Kept, now: Timestamp) -> Result<(), Failure> {
+fn still_kept(task: &Task, of: Kept, remedy: &str, now: Timestamp) -> Result<(), Failure> {
     let Some(at) = task.expiry(of).filter(|at| *at <= now) else {
         return Ok(());
     };
@@ -249,7 +255,7 @@ fn still_kept(task: &Task, of: Kept, now: Timestamp) -> Result<(), Failure> {
         Kept::Results => ("return values", "results"),
     };
     Err(Failure::expired(format!(
-        "the {what} of Task {name:?} expired at {} (spec.retention.{field}); how its runs ended stands in its status",
+        "the {what} of Task {name:?} expired at {} (spec.retention.{field}); {remedy}",
         at.strftime("%Y-%m-%d %H:%M:%S UTC")
     )))
 }
@@ -272,7 +278,7 @@ async fn read_log(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "log").await?;
-    still_kept(&task, Kept::Logs, Timestamp::now())?;
+    still_kept(&task, Kept::Logs, READ_ANEW, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
     let chunks = log::open(reading, task, options, permit).await?;
@@ -286,7 +292,7 @@ async fn read_result(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
-    still_kept(&task, Kept::Results, Timestamp::now())?;
+    still_kept(&task, Kept::Results, READ_ANEW, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let rank = number(&query, "rank")?;
     let offset = number(&query, "offset")?;
@@ -303,7 +309,7 @@ async fn read_values(
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
     // They are results, and lie in the log.
     for kept in [Kept::Results, Kept::Logs] {
-        still_kept(&task, kept, Timestamp::now())?;
+        still_kept(&task, kept, READ_ANEW, Timestamp::now())?;
     }
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let options = LogOptions::parse(&query, Timestamp::now()).map_err(Failure::bad_request)?;
@@ -322,7 +328,7 @@ async fn read_items(
     query: Result<Pairs, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Failure> {
     let (reading, task, permit) = admit(&shared, &user, namespace, name, "result").await?;
-    still_kept(&task, Kept::Results, Timestamp::now())?;
+    still_kept(&task, Kept::Results, READ_ANEW, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let query = ItemsQuery::parse(&query).map_err(Failure::bad_request)?;
     let chunks = items::open(&reading, &task, &query).await?;
@@ -337,7 +343,7 @@ async fn retry(
 ) -> Result<Response, Failure> {
     let right = ("create", "retry");
     let (reading, task, _permit) = admit_to(&shared, &user, right, namespace, name).await?;
-    still_kept(&task, Kept::Results, Timestamp::now())?;
+    still_kept(&task, Kept::Results, RUN_ANEW, Timestamp::now())?;
     let Query(query) = query.map_err(|error| Failure::bad_request(error.to_string()))?;
     let again = Again::parse(&query).map_err(Failure::bad_request)?;
     let attempt = items::attempt(&query).map_err(Failure::bad_request)?;

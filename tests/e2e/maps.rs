@@ -14,7 +14,7 @@ use skyward_testkit::{
 };
 use tokio::time::Instant;
 
-use crate::{crash::KILLING, nasty::pool_with_a_small_disk, story};
+use crate::{crash::KILLING, nasty::pool_with_a_small_disk, results::ended_before, story};
 
 /// The items of a Task, as the plugin prints them.
 async fn items(space: &Space, arguments: &[&str]) -> Result<Vec<Value>> {
@@ -48,6 +48,11 @@ async fn a_map_gives_each_item_its_value_and_says_which_ones_failed_and_retries_
     let failed = items(&space, &["m", "--failed"]).await?;
     assert_eq!(failed.len(), 10);
     assert_eq!(failed[0]["message"], json!("ValueError: item 7"), "{failed:?}");
+    let after = json!({"command": ["true"], "dependsOn": [{"task": "m"}]});
+    space.task("after", "p", after).await?;
+    let after = space.task_ended("after").await?.status.unwrap_or_default();
+    let why = skyward_api::condition::find(&after.conditions, "Failed").context("it did not fail")?;
+    assert!(why.message.contains("`kubectl skyward retry m`"), "{after:#?}");
 
     for machine in space.ready_machines("p").await? {
         let name = machine.name_any();
@@ -67,6 +72,19 @@ async fn a_map_gives_each_item_its_value_and_says_which_ones_failed_and_retries_
     let expected: Vec<u64> = (0..1000).map(|item| item * 2).collect();
     assert_eq!(values, expected);
     assert_eq!((&all[7]["attempt"], &all[8]["attempt"]), (&json!(2), &json!(1)));
+
+    let patch = r#"{"spec":{"retention":{"results":"1h"}}}"#;
+    space
+        .kubectl(&["patch", "tasks.skyward.dev", "m", "--type=merge", "-p", patch])
+        .await?
+        .ok()?;
+    ended_before(&space, "m", 65).await?;
+    let retry = ["skyward", "retry", "m", "--index", "0", "-n", &space.name];
+    let refused = space.cluster.kubectl(&retry).await?.refused()?;
+    assert!(
+        refused.contains("spec.retention.results") && refused.contains("create the Task again"),
+        "{refused}"
+    );
     space.finish().await
 }
 

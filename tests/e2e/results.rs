@@ -101,7 +101,7 @@ async fn an_expired_task_goes_with_its_logs_and_results() -> Result {
 }
 
 /// As if the end of the Task had been recorded so many minutes ago.
-async fn ended_before(space: &Space, name: &str, minutes: i64) -> Result {
+pub(crate) async fn ended_before(space: &Space, name: &str, minutes: i64) -> Result {
     let tasks = space.api::<Task>();
     let at = Time(jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes));
     let mut conditions = tasks.get(name).await?.status.unwrap_or_default().conditions;

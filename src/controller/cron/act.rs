@@ -2,7 +2,7 @@
 
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::json;
 use skyward_api::{CronTask, CronTaskStatus, Task, condition::cut, labels};
@@ -14,6 +14,7 @@ use skyward_planner::cron::{
 use super::Refused;
 use crate::{
     api::{ApiError, write},
+    base::written::restore,
     context::Context,
     cron::namespace_of,
     guard::Guarded,
@@ -32,7 +33,7 @@ pub(super) async fn act(
 ) -> Result<Option<Refused>, ApiError> {
     let Plan {
         replace,
-        make,
+        mut make,
         status,
         mut events,
         forget,
@@ -40,6 +41,10 @@ pub(super) async fn act(
     } = plan;
     let cron = record.object().clone();
     let api: Api<Task> = Api::namespaced(context.client.clone(), &namespace_of(&cron));
+    // Before anything is deleted that another Task takes the place of.
+    if let Some(making) = &mut make {
+        as_written(&context.client, &cron, &mut making.task).await?;
+    }
     for doomed in &replace {
         delete(context, &api, doomed).await?;
     }
@@ -69,6 +74,34 @@ pub(super) async fn act(
         }
     }
     Ok(None)
+}
+
+/// Gives a Task the nulls in arguments and items that `kubectl apply` has dropped from the template of the CronTask: caches do
+/// not have its annotation.
+async fn as_written(client: &Client, cron: &CronTask, task: &mut Task) -> Result<(), ApiError> {
+    let (function, for_each) = (task.spec.function.as_mut(), task.spec.for_each.as_mut());
+    if function.is_none() && for_each.is_none() {
+        return Ok(());
+    }
+    let api: Api<Guarded<CronTask>> = Api::namespaced(client.clone(), &namespace_of(cron));
+    let params = ListParams::default().fields(&format!("metadata.name={}", cron.name_any()));
+    let listed = api.list(&params).await;
+    let listed =
+        listed.map_err(|error| ApiError::Api("read the CronTask as it was written", Box::new(error)))?;
+    let mut found = listed.items.into_iter().filter_map(|found| found.0.ok());
+    let Some(found) = found.find(|found| found.uid() == cron.uid()) else {
+        return Ok(());
+    };
+    let place = |field: &str| format!("/spec/taskTemplate/spec/{field}");
+    if let Some(function) = function {
+        restore(&found, &place("function/args"), &mut function.args);
+        restore(&found, &place("function/kwargs"), &mut function.kwargs);
+    }
+    if let Some(for_each) = for_each {
+        restore(&found, &place("forEach/items"), &mut for_each.items);
+        restore(&found, &place("forEach/matrix"), &mut for_each.matrix);
+    }
+    Ok(())
 }
 
 /// Makes the Task, unless it is there already; answers why the API server does not take it.
@@ -229,6 +262,49 @@ mod tests {
             assert_eq!(refused.as_deref(), Some("exceeded quota: tasks"), "{code}");
         }
         assert!(made(503, Value::Null).await.is_err());
+    }
+
+    /// A CronTask as `kubectl apply` sends it, whose template has that function and these items.
+    fn applied(received: &Value, written: &Value) -> Value {
+        let spec = |spec: &Value| json!({ "schedule": "0 3 * * *", "taskTemplate": { "spec": spec } });
+        let written = json!({ "spec": spec(written) }).to_string();
+        json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask",
+            "metadata": { "name": "nightly", "namespace": "team", "uid": "cron-uid",
+                          "annotations": { "kubectl.kubernetes.io/last-applied-configuration": written } },
+            "spec": spec(received),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_task_has_the_nulls_that_kubectl_apply_dropped_from_the_template() {
+        let template = |kwargs: Value, item: Value| {
+            let function = json!({ "source": "s", "kwargs": kwargs });
+            json!({ "pool": "p", "function": function, "forEach": { "items": [item] } })
+        };
+        let received = template(json!({ "a": 1 }), json!({}));
+        let there = applied(
+            &received,
+            &template(json!({ "a": 1, "b": null }), json!({ "c": null })),
+        );
+        let list = json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTaskList", "metadata": {}, "items": [there.clone()],
+        });
+        let service = service_fn(move |request: Request<Body>| {
+            let is_list = request.uri().to_string().contains("metadata.name");
+            let body = if is_list { list.to_string() } else { String::new() };
+            async move { Ok::<_, Infallible>(Response::new(Body::from(body.into_bytes()))) }
+        });
+        // As the cache has it.
+        let mut cron: CronTask = serde_json::from_value(there).unwrap();
+        cron.metadata.annotations = None;
+        let mut made = Task::new("nightly-1", serde_json::from_value(received).unwrap());
+        as_written(&Client::new(service, "team"), &cron, &mut made)
+            .await
+            .unwrap();
+        let spec = serde_json::to_value(&made.spec).unwrap();
+        assert_eq!(spec["function"]["kwargs"], json!({ "a": 1, "b": null }));
+        assert_eq!(spec["forEach"]["items"], json!([{ "c": null }]));
     }
 
     #[tokio::test]

@@ -1,59 +1,24 @@
 //! Arguments of a function as a person wrote them.
-//!
-//! `kubectl apply` drops each null that is the value of a map before it sends a new object, and
-//! keeps the object as it was written in an annotation. Where that annotation differs from the
-//! object only by such nulls, the function gets its arguments; any other annotation is ignored.
 
-use kube::ResourceExt as _;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 use skyward_api::{Task, task::Function};
 
-/// Where `kubectl apply` keeps the object as it was written.
-const WRITTEN: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use crate::base::written::with_nulls;
 
 /// Positional and named arguments, as JSON.
 pub(crate) fn written(task: &Task, function: &Function) -> (Value, Value) {
-    let mut object: Value = task
-        .annotations()
-        .get(WRITTEN)
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default();
-    let mut original = |field: &str, received: Value| {
-        let written = object
-            .pointer_mut("/spec/function")
-            .and_then(|function| function.get_mut(field))
-            .map(Value::take)
-            .unwrap_or_default();
-        if without_nulls(&written) == received {
-            written
-        } else {
-            received
-        }
-    };
     (
-        original("args", serde_json::json!(function.args)),
-        original("kwargs", serde_json::json!(function.kwargs)),
+        with_nulls(task, "/spec/function/args", json!(function.args)),
+        with_nulls(task, "/spec/function/kwargs", json!(function.kwargs)),
     )
-}
-
-/// The value without each null of a map, at any depth; those of lists stay.
-fn without_nulls(value: &Value) -> Value {
-    match value {
-        Value::Array(entries) => entries.iter().map(without_nulls).collect(),
-        Value::Object(map) => {
-            let kept = map.iter().filter(|(_, value)| !value.is_null());
-            let kept = kept.map(|(name, value)| (name.clone(), without_nulls(value)));
-            Value::Object(kept.collect::<Map<_, _>>())
-        }
-        other => other.clone(),
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use kube::ResourceExt as _;
 
     use super::*;
+    use crate::base::written::WRITTEN;
 
     fn task(received: &Value, annotation: Option<&str>) -> Task {
         let mut task: Task = serde_json::from_value(json!({

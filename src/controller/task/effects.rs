@@ -416,6 +416,7 @@ impl EffectRunner {
                 uid: invalid.metadata.uid?.into(),
                 phase: TaskPhase::Pending,
                 reason: String::new(),
+                has_items: false,
             }),
         }))
     }

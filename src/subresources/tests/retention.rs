@@ -37,7 +37,30 @@ async fn what_has_expired_is_gone_for_its_readers_before_anybody_deletes_it() {
                 assert_eq!(answer["reason"], "ResultsExpired");
                 let message = answer["message"].as_str().unwrap();
                 assert!(message.contains("spec.retention."), "{message}");
+                assert!(message.contains("create the Task again"), "{message}");
             }
         }
     }
+}
+
+#[tokio::test]
+async fn who_wants_items_to_run_again_after_their_outcomes_have_expired_is_told_what_to_do() {
+    let world = world(json!({ "results": "1h" }));
+    let items = serde_json::from_value(json!({ "count": 3 })).unwrap();
+    world.tasks.lock().get_mut("t").unwrap().spec.for_each = Some(items);
+    let server = Server::start(world).await;
+    let proxy = server.client(&server.proxy, "front-proxy-client");
+    let path = format!("{BASE}/tasks/t/retry?failed=true");
+    let (status, body) = server.ask(proxy, Method::POST, &path, Some("ana")).await.unwrap();
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status, &answer["reason"]),
+        (StatusCode::GONE, &json!("ResultsExpired"))
+    );
+    let message = answer["message"].as_str().unwrap();
+    let remedy = "no item can run again; create the Task again";
+    assert!(
+        message.contains("spec.retention.results") && message.ends_with(remedy),
+        "{message}"
+    );
 }

@@ -30,6 +30,8 @@ pub struct Found {
     pub phase: TaskPhase,
     /// The reason of its phase, such as `NonZeroExit`.
     pub reason: String,
+    /// Whether outcomes of its items are kept: created again, it would run all items again.
+    pub has_items: bool,
 }
 
 impl Found {
@@ -40,6 +42,7 @@ impl Found {
             uid: task.metadata.uid.as_deref()?.into(),
             phase: status.and_then(|status| status.phase).unwrap_or_default(),
             reason: status.map(|status| status.reason.clone()).unwrap_or_default(),
+            has_items: status.is_some_and(|status| status.items.is_some()),
         })
     }
 }
@@ -148,13 +151,23 @@ fn end(dependency: &Dependency, found: &Found) -> End {
     match (dependency.status.unwrap_or_default(), found.phase) {
         (_, TaskPhase::Pending | TaskPhase::Running | TaskPhase::Suspended) => End::Awaited,
         (_, TaskPhase::Succeeded) | (DependencyCondition::Finished, TaskPhase::Failed) => End::AsWanted,
-        (DependencyCondition::Complete, TaskPhase::Failed) => End::Otherwise(Why::new(
-            reason::DEPENDENCY_FAILED,
-            format!(
-                "Task \"{}\", which this Task depends on, failed with {}; mend its cause, then create both Tasks again",
-                dependency.task, found.reason
-            ),
-        )),
+        (DependencyCondition::Complete, TaskPhase::Failed) => {
+            let name = &dependency.task;
+            let again = if found.has_items {
+                format!(
+                    "run its items that are left (`kubectl skyward retry {name}`), then create this Task again"
+                )
+            } else {
+                "then create both Tasks again".to_owned()
+            };
+            End::Otherwise(Why::new(
+                reason::DEPENDENCY_FAILED,
+                format!(
+                    "Task \"{name}\", which this Task depends on, failed with {}; mend its cause, {again}",
+                    found.reason
+                ),
+            ))
+        }
     }
 }
 

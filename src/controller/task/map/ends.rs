@@ -8,6 +8,7 @@ use skyward_api::condition::{cut, reason};
 use skyward_planner::{
     map::{
         fitness::{Fault, Judgement, judge},
+        items::Counts,
         leader::{Event, Heard, Life},
         outcome::{self, Outcome},
         record::{Cause, Worker},
@@ -36,6 +37,15 @@ pub(super) struct Meaning {
     pub(super) unfit: Option<Why>,
     /// Whether the map is no further with it.
     pub(super) is_vain: bool,
+}
+
+/// How many failures of an item came before the one with that cause, as its pause counts them.
+const fn failed_before(cause: Cause, counts: Counts) -> u32 {
+    match cause {
+        // Ignored failures have no count of their own, and each of them would make the shortest pause.
+        Cause::Uncounted => counts.ended.saturating_sub(counts.interruptions),
+        Cause::Success | Cause::Failure | Cause::Interruption => counts.failures,
+    }
 }
 
 impl Process<'_> {
@@ -79,7 +89,7 @@ impl Process<'_> {
         let pause = match cause {
             // Else other machines that are no better would use up its interruptions at once.
             Cause::Interruption if is_vain => policy.pause(counts.interruptions.saturating_add(1)),
-            _ if has_failed => policy.pause(counts.failures.saturating_add(1)),
+            _ if has_failed => policy.pause(failed_before(cause, counts).saturating_add(1)),
             _ => Duration::ZERO,
         };
         let is_known = self.secrets.is_some();
@@ -156,5 +166,27 @@ impl Process<'_> {
             leader.on(Event::Worker(worker, Life::Closing), now());
             self.unfit.insert(known.rank, why.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_of_an_item_grows_with_failures_that_a_rule_ignores_as_that_of_a_run_does() {
+        let of = |cause, ended| {
+            let counts = Counts {
+                ended,
+                failures: 1,
+                interruptions: 2,
+            };
+            Policy::default()
+                .pause(failed_before(cause, counts) + 1)
+                .as_secs()
+        };
+        let ignored = [2, 3, 4, 20].map(|ended| of(Cause::Uncounted, ended));
+        assert_eq!(ignored, [10, 20, 40, 300]);
+        assert_eq!(of(Cause::Failure, 20), 20);
     }
 }

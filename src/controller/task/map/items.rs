@@ -35,7 +35,9 @@ use skyward_store::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{context::Context, deadline::words, references::Place, task::collect::of_store};
+use crate::{
+    base::written::restore, context::Context, deadline::words, references::Place, task::collect::of_store,
+};
 
 /// Read at once.
 const PIECE: u64 = 1024 * 1024;
@@ -146,7 +148,7 @@ pub(crate) async fn read(
     match for_each {
         ForEach {
             items: Some(items), ..
-        } => keeper.kept(Named::Here(items)).await,
+        } => keeper.kept(Named::Here(&as_written(task, items))).await,
         ForEach {
             count: Some(count), ..
         } => Ok(Items::Numbers(*count)),
@@ -224,6 +226,14 @@ fn of_matrix(found: Result<Combinations, BadMatrix>) -> Result<Items, NoItems> {
         }
         Err(bad @ BadMatrix::NoSuchAxis(_)) => Err(never(reason::INVALID_ITEMS, bad.to_string())),
     }
+}
+
+/// Items that are written out, with the nulls in them that `kubectl apply` has dropped. Not those of a matrix, which is kept
+/// nowhere: its items would become others when the annotation goes.
+fn as_written(task: &Task, items: &[serde_json::Value]) -> Vec<serde_json::Value> {
+    let mut items = items.to_vec();
+    restore(task, "/spec/forEach/items", &mut items);
+    items
 }
 
 /// Items that are written out, as lines.
@@ -592,6 +602,24 @@ mod tests {
         let matrix = Combinations::of(&serde_json::from_value(values).unwrap()).unwrap();
         assert_eq!(Items::Matrix(Box::new(matrix)).at_once(&(0..2)), 2);
         assert_eq!(Items::Numbers(9).at_once(&(2..9)), 7);
+    }
+
+    #[test]
+    fn an_item_has_the_nulls_that_kubectl_apply_dropped() {
+        let written = r#"{"spec":{"forEach":{"items":[{"a":null,"b":1},null]}}}"#;
+        let task: Task = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task",
+            "metadata": { "name": "t", "annotations": { "kubectl.kubernetes.io/last-applied-configuration": written } },
+            "spec": { "pool": "p", "command": ["true"] },
+        }))
+        .unwrap();
+        let sent = [json!({ "b": 1 }), json!(null)];
+        assert_eq!(
+            as_written(&task, &sent),
+            [json!({ "a": null, "b": 1 }), json!(null)]
+        );
+        let other = [json!({ "b": 2 })];
+        assert_eq!(as_written(&task, &other), other);
     }
 
     #[tokio::test]

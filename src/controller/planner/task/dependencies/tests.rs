@@ -26,6 +26,7 @@ fn there(uid: &str, phase: TaskPhase) -> Known {
         uid: uid.into(),
         phase,
         reason: "NonZeroExit".into(),
+        has_items: false,
     })
 }
 
@@ -95,6 +96,27 @@ fn the_task_that_was_found_first_decides(
         json!([{ "task": "a", "uid": uid, "satisfied": satisfied }])
     };
     assert_eq!(records, noted);
+}
+
+#[test]
+fn where_a_map_failed_its_items_that_succeeded_need_not_run_again() {
+    let of = |status: Value| {
+        let task: Task = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "a", "uid": "1" },
+            "spec": { "pool": "p", "command": ["true"], "forEach": { "count": 3 } }, "status": status,
+        }))
+        .unwrap();
+        let known = Known::There(Found::of(&task).unwrap());
+        let (Verdict::Failed(why), _) = verdict(None, None, &known) else {
+            panic!("the Task may not start");
+        };
+        why.message
+    };
+    let failed = json!({ "phase": "Failed", "reason": "ItemsFailed", "items": { "total": 3, "succeeded": 2, "failed": 1 } });
+    let message = of(failed);
+    assert!(message.contains("`kubectl skyward retry a`"), "{message}");
+    let unread = of(json!({ "phase": "Failed", "reason": "InvalidItems" }));
+    assert!(unread.ends_with("then create both Tasks again"), "{unread}");
 }
 
 #[test]

@@ -304,6 +304,7 @@ fn a_task_that_comes_with_a_new_task_of_a_name_goes_by_that_one_and_not_by_what_
             uid: uid.into(),
             phase: TaskPhase::Pending,
             reason: String::new(),
+            has_items: false,
         };
         Event::Dependency("first".into(), Ok(Some(found)))
     };

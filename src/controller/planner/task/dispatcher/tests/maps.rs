@@ -268,6 +268,79 @@ fn a_map_that_is_suspended_keeps_what_it_has_and_goes_on_with_the_rest() {
     assert_eq!((status.attempt, status.done.as_str()), (2, "40/100"));
 }
 
+#[test]
+fn a_map_that_is_cut_short_names_the_command_that_goes_on_with_the_items_that_are_left() {
+    for is_deleted in [false, true] {
+        let mut world = World::new(1, 1);
+        let uid = world.create_with(
+            "m",
+            json!({ "pool": "p", "command": ["work"], "activeDeadline": "60s", "forEach": { "count": TOTAL } }),
+        );
+        world.quiet();
+        let told = MapTold {
+            items: items(40, 0),
+            ..under_way()
+        };
+        tell(&mut world, &uid, told.clone());
+        if is_deleted {
+            world.pool.as_mut().unwrap().deleted_at = Some(world.now);
+            world.show_views();
+        } else {
+            world.pass(60);
+        }
+        world.quiet();
+        end_all(&mut world);
+        tell(&mut world, &uid, done_with(told, 0..1));
+        world.pass(2);
+        let status = world.status(&uid);
+        let expected = if is_deleted {
+            reason::POOL_DELETED
+        } else {
+            reason::DEADLINE_EXCEEDED
+        };
+        assert_eq!(
+            (status.reason.as_str(), status.done.as_str()),
+            (expected, "40/100")
+        );
+        let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
+        assert!(
+            failed.message.contains("`kubectl skyward retry m` goes on"),
+            "{}",
+            failed.message
+        );
+    }
+}
+
+#[test]
+fn a_map_that_waits_too_long_for_its_next_attempt_names_that_command_and_one_without_items_does_not() {
+    for has_begun in [true, false] {
+        let mut world = World::new(1, 1);
+        if !has_begun {
+            world.machines.clear();
+            world.show_views();
+            world.quiet();
+        }
+        let uid = world.create_with(
+            "m",
+            json!({ "pool": "p", "command": ["work"], "queueTimeout": "30s", "forEach": { "count": TOTAL } }),
+        );
+        world.quiet();
+        if has_begun {
+            tell(&mut world, &uid, under_way());
+            let (place, _) = world.active()[0].clone();
+            world.lose_machine(place);
+            world.quiet();
+            tell(&mut world, &uid, done_with(under_way(), 0..1));
+        }
+        world.pass(32);
+        let status = world.status(&uid);
+        assert_eq!(status.reason, reason::QUEUE_TIMEOUT);
+        let failed = condition::find(&status.conditions, condition::FAILED).unwrap();
+        let names_it = failed.message.contains("`kubectl skyward retry m` goes on");
+        assert_eq!(names_it, has_begun, "{}", failed.message);
+    }
+}
+
 fn demand(world: &World) -> Demand {
     world.dispatcher.load().unwrap().demand
 }
