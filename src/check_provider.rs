@@ -21,7 +21,7 @@ use skyward_controller::{leadership::fence::Fencing, provider::credentials_of};
 use skyward_core::{Credentials, Endpoints, Fence, ProviderError, Secret};
 use skyward_providers::{
     Options,
-    check::{self, Format, Report},
+    check::{self, Format, Report, without_value},
     container, factory, registry,
 };
 
@@ -61,13 +61,7 @@ enum Output {
 
 pub(crate) async fn run(flags: Flags) -> Result<()> {
     let provider = provider(&text(&flags.file)?)?;
-    let kind = provider.spec.account().map(|(kind, _)| kind.to_owned());
-    let kind = kind.ok_or_else(|| {
-        anyhow!(
-            "the Provider must be of exactly one kind: write one of {} in its spec",
-            registry::kinds().collect::<Vec<_>>().join(", ")
-        )
-    })?;
+    let kind = kind_of(&provider)?;
     let cluster = cluster().await;
     let installation = match (&flags.installation_id, &cluster) {
         (Some(id), _) => Some(id.clone()),
@@ -119,20 +113,55 @@ async fn report(
     }
     let found = of_environment(kind, |name| std::env::var(name).ok());
     let has_secret = provider.spec.credentials_secret_ref.is_some();
-    let credentials = match found.filter(|found| !has_secret || proves_somebody(kind, found)) {
-        Some(credentials) => credentials,
-        None if provider.spec.credentials_secret_ref.is_none() => Credentials::default(),
-        None => {
+    let found = found.filter(|found| !has_secret || proves_somebody(kind, found));
+    let (credentials, source) = match (found, &provider.spec.credentials_secret_ref) {
+        (Some(credentials), _) => {
+            let names = credentials.names().collect::<Vec<_>>().join(", ");
+            (credentials, format!("of the environment ({names})"))
+        }
+        (None, None) => (
+            Credentials::default(),
+            "none but those of this machine".to_owned(),
+        ),
+        (None, Some(secret)) => {
             let client = cluster.with_context(|| missing(kind))?;
             let read = credentials_of(&client, &flags.namespace, provider).await;
-            read.map_err(|problem| told(&problem, kind))?
+            let read = read.map_err(|problem| told(&problem, kind))?;
+            let source = format!(
+                "of Secret \"{}\" in namespace \"{}\"",
+                secret.name, flags.namespace
+            );
+            (read, source)
         }
     };
     let report = match registry::connect(provider, &credentials, &endpoints, &fence) {
         Ok(account) => check::look(&*account, installation).await,
         Err(problem) => check::unusable(kind, &problem),
     };
-    Ok((report, credentials))
+    Ok((report.with_source(source), credentials))
+}
+
+/// The kind of a Provider.
+fn kind_of(provider: &Provider) -> Result<String> {
+    let spec = &provider.spec;
+    let is_known = |kind: &str| registry::kinds().any(|known| known == kind);
+    if let Some((kind, _)) = spec.account().filter(|(kind, _)| is_known(kind)) {
+        return Ok(kind.to_owned());
+    }
+    let pods = spec.container.is_some().then_some(container::KIND);
+    let written: Vec<&str> = pods
+        .into_iter()
+        .chain(spec.clouds.keys().map(String::as_str))
+        .collect();
+    bail!(
+        "the Provider must be of exactly one kind: write one of {} in its spec, which says: {}",
+        registry::kinds().collect::<Vec<_>>().join(", "),
+        if written.is_empty() {
+            "none".to_owned()
+        } else {
+            written.join(", ")
+        }
+    )
 }
 
 fn told(problem: &ProviderError, kind: &str) -> anyhow::Error {
@@ -203,7 +232,10 @@ fn provider(text: &str) -> Result<Provider> {
     for document in documents(text) {
         let object: Value = serde_yaml::from_str(&document).context("the file is no YAML")?;
         if is_provider(&object) {
-            found.push(serde_json::from_value(object).context("the Provider cannot be read")?);
+            let read = serde_json::from_value(object);
+            found.push(
+                read.map_err(|error| anyhow!("the Provider cannot be read: {}", without_value(&error)))?,
+            );
         }
     }
     let one = found.pop().filter(|_| found.is_empty());
@@ -220,15 +252,20 @@ fn is_provider(object: &Value) -> bool {
 fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
-        match documents.last_mut() {
-            Some(document) if line.trim_end() != "---" => {
-                document.push_str(line);
-                document.push('\n');
-            }
-            _ => documents.push(String::new()),
+        // A comment or the document itself may follow the mark.
+        let begun = line
+            .strip_prefix("---")
+            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        if begun.is_some() {
+            documents.push(String::new());
+        }
+        if let Some(document) = documents.last_mut() {
+            document.push_str(begun.map_or(line, str::trim_start));
+            document.push('\n');
         }
     }
-    documents.retain(|document| !document.trim().is_empty());
+    let says_something = |line: &str| !line.is_empty() && !line.starts_with('#');
+    documents.retain(|document| document.lines().map(str::trim).any(says_something));
     documents
 }
 
@@ -268,6 +305,47 @@ mod tests {
         assert!(provider("a: [").is_err());
         let of_another = "---\napiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\n";
         assert!(provider(&format!("{FILE}{of_another}")).is_ok());
+    }
+
+    #[test]
+    fn a_mark_between_documents_may_have_a_comment_or_a_document_behind_it() {
+        for mark in ["--- # the account", "---  ", "---\t# a\n# b"] {
+            let found = provider(&FILE.replace("---", mark)).unwrap();
+            assert_eq!(kind_of(&found).unwrap(), "verda");
+        }
+        let beside = format!("{FILE}--- {{kind: Task}}\n--- # the end\n");
+        assert!(provider(&beside).is_ok());
+    }
+
+    #[test]
+    fn a_provider_of_no_kind_of_two_or_of_one_that_nobody_knows_is_told_what_it_says() {
+        for (spec, says) in [
+            ("azure: {}", "which says: azure"),
+            (
+                "verda: {}\n  requestTimout: 5s",
+                "which says: requestTimout, verda",
+            ),
+            ("container: {}\n  gcp: {}", "which says: container, gcp"),
+            ("hostKeyPolicy: Verified", "which says: none"),
+        ] {
+            let text = FILE.replace("verda: { region: FIN-01 }", spec);
+            let error = kind_of(&provider(&text).unwrap()).unwrap_err().to_string();
+            assert!(
+                error.contains(says) && error.contains("gcp, hyperstack"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_in_the_place_of_the_name_of_its_secret_is_shown_nowhere() {
+        let text = FILE.replace("verda: {", "credentialsSecretRef: canary-1\n  verda: {");
+        let error = provider(&text).unwrap_err();
+        let told = format!("{error:#} {error:?}");
+        assert!(
+            told.contains("string, expected") && !told.contains("canary"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -150,7 +150,8 @@ pub struct PoolSpec {
     #[x_kube(validation = crate::rule::at_least("idleTimeout", "10s"))]
     pub idle_timeout: Option<DurationOrNever>,
     /// The Pool ends its runs and returns its machines after this long, even if Tasks run, and orders none until its spec
-    /// changes. It counts from when the field is set. May be changed at any time.
+    /// changes. It counts from when the field is set, also while the Pool sleeps, is suspended or has `nodes.desired: 0`.
+    /// May be changed at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::at_least("maxLifetime", "1m"))]
     pub max_lifetime: Option<Duration>,

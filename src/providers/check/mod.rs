@@ -21,6 +21,7 @@ use skyward_provider_kit::{
 };
 
 pub use render::Format;
+pub use skyward_provider_kit::without_value;
 
 /// Most entries of one list of the report.
 const MOST: usize = 200;
@@ -35,6 +36,9 @@ pub struct Report {
     kind: String,
     /// When the look began.
     checked_at: Timestamp,
+    /// Where the credentials are from, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials: Option<String>,
     /// The account's id.
     account: Answered<String>,
     /// What the API tells of it besides.
@@ -207,6 +211,7 @@ impl Report {
             version: env!("CARGO_PKG_VERSION"),
             kind: kind.to_owned(),
             checked_at: clock::now(),
+            credentials: None,
             account: Answered::NotAsked(REFUSED),
             account_facts: Answered::NotAsked(REFUSED),
             offers: Answered::NotAsked(REFUSED),
@@ -215,6 +220,14 @@ impl Report {
             permissions_lacking: Vec::new(),
             shapes: Vec::new(),
         }
+    }
+
+    /// The same report, which also tells where the credentials are from: those of an environment that somebody has
+    /// forgotten may be of another account than those of the Secret.
+    #[must_use]
+    pub fn with_source(mut self, source: String) -> Self {
+        self.credentials = Some(source);
+        self
     }
 
     async fn look_for_ours(&mut self, provider: &dyn Provider, cluster: &str) {

@@ -45,6 +45,9 @@ impl Report {
             self.kind, self.version, self.checked_at
         ));
         line(String::new());
+        if let Some(source) = &self.credentials {
+            line(format!("credentials: {source}"));
+        }
         line(answered("account", &self.account, Clone::clone));
         line(answered("the API tells of it", &self.account_facts, |facts| {
             let told = facts.iter().map(|fact| format!("{}: {}", fact.what, fact.value));

@@ -154,6 +154,19 @@ async fn a_report_tells_account_offers_machines_and_leftovers() {
 }
 
 #[tokio::test]
+async fn a_report_tells_where_the_credentials_are_from() {
+    let report = look(&Told::new(), None).await;
+    let report = report.with_source("of the environment (TOKEN)".into());
+    let text = report.render(Format::Text, &credentials());
+    assert!(
+        text.contains("\ncredentials: of the environment (TOKEN)\n"),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&report.render(Format::Json, &credentials())).unwrap();
+    assert_eq!(json["credentials"], "of the environment (TOKEN)");
+}
+
+#[tokio::test]
 async fn a_right_that_is_lacking_is_named_and_the_other_questions_are_asked() {
     let told = Told {
         offers: Err(problem(

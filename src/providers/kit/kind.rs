@@ -14,6 +14,7 @@ use crate::{
     digest,
     http::{Answer, Auth, Http, Limits, Rest, Rule, Setup},
     lookup::{self, Service},
+    without_value,
 };
 
 /// Longest wait for one answer of a cloud, where neither its kind nor the Provider says another.
@@ -148,7 +149,7 @@ pub fn settings_of<T: DeserializeOwned>(kind: &'static str, settings: Value) -> 
         ProviderError::new(
             ErrorKind::InvalidOrder,
             "read the settings",
-            format!("{kind}: {error}"),
+            format!("{kind}: {}", without_value(&error)),
         )
     })
 }

@@ -34,4 +34,6 @@ pub mod text;
 pub use amount::{Amount, factor, flag, price, time, whole};
 pub use cache::Cache;
 pub use kind::{Cloud, Connected, Kind};
-pub use text::{account_facts, chain, cut, digest, dns_label, mentions, quoted, said, same_key, says};
+pub use text::{
+    account_facts, chain, cut, digest, dns_label, mentions, quoted, said, same_key, says, without_value,
+};

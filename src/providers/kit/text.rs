@@ -84,6 +84,15 @@ pub fn account_facts(told: &Value, pointers: &[(&'static str, &str)]) -> Vec<Acc
     pointers.iter().filter_map(fact).collect()
 }
 
+/// What is wrong with a value, without the value: it may be a key that a person wrote in the wrong place.
+pub fn without_value(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match (text.split_once(" string \""), text.rsplit_once("\", expected ")) {
+        (Some((before, _)), Some((_, expected))) => format!("{before} string, expected {expected}"),
+        _ => text,
+    }
+}
+
 /// An error and its causes in one line: the outer one often says only "service error".
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -121,6 +130,19 @@ pub fn says(text: &str, phrases: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_about_a_value_does_not_show_it() {
+        for key in ["canary", "canary\", expected \" string \"canary"] {
+            let error = serde_json::from_value::<u32>(Value::from(key)).unwrap_err();
+            assert_eq!(without_value(&error), "invalid type: string, expected u32");
+        }
+        let number = serde_json::from_value::<String>(Value::from(7)).unwrap_err();
+        assert_eq!(
+            without_value(&number),
+            "invalid type: integer `7`, expected a string"
+        );
+    }
 
     #[test]
     fn what_an_answer_tells_of_an_account_is_told_and_what_it_lacks_is_not() {

@@ -92,6 +92,13 @@ pub(crate) fn record(draft: &mut Draft<'_>) {
         record.message = cut(&message, MAX_MESSAGE);
         record.changed_at = Some(now);
     }
+    if fails(draft) && draft.status.failed_attempts == 0 && first_ready(draft).is_none() {
+        // Of a Pool whose failures are forgotten the first machine is waited for, as of a new one.
+        let record = draft.status.scaling.get_or_insert_default();
+        if record.sleeps_at.is_none() {
+            record.idle_since = None;
+        }
+    }
     if draft.status.scaling == Some(PoolScaling::default()) {
         draft.status.scaling = None;
     }
@@ -296,7 +303,7 @@ fn in_words(time: Duration) -> String {
 }
 
 /// How long the Pool may be idle: as its spec says, else as the Providers of its machines say. A Pool whose machines fail
-/// has none between two tries, and a Pool that told its sleep may lose the last one: then each of its Providers counts.
+/// has none between two tries, and an idle Pool may lose the last one: then each of its Providers counts.
 fn idle_timeout(draft: &Draft<'_>, record: &PoolScaling) -> Option<Duration> {
     let seen = draft.seen;
     match &seen.pool.spec.idle_timeout {
@@ -307,8 +314,8 @@ fn idle_timeout(draft: &Draft<'_>, record: &PoolScaling) -> Option<Duration> {
                 .live()
                 .filter_map(|machine| seen.providers.get(&machine.place.provider));
             let of_machines = facts.filter_map(|facts| facts.idle_timeout).min();
-            let is_told = record.sleeps_at.is_some();
-            if (is_told || fails(draft)) && draft.live().next().is_none() {
+            let is_idle = record.idle_since.is_some();
+            if (is_idle || fails(draft)) && draft.live().next().is_none() {
                 seen.providers
                     .values()
                     .filter_map(|facts| facts.idle_timeout)
@@ -342,7 +349,7 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
     let observed = seen.pool.status.observed_generation;
     if timeout.is_some() && observed.is_some_and(|observed| observed != seen.pool.generation) {
         // A person, or what stands for one, has just thought of this Pool.
-        record.idle_since = Some(Time(draft.now));
+        record.idle_since = begun(draft);
         record.sleeps_at = None;
     }
     let since = idle_since(draft, record);
@@ -366,9 +373,11 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
             let is_known = seen.load.is_some();
             if is_known {
                 record.sleeps_at = None;
-                // Another leader must not count from before work that came and went between two looks.
-                if record.idle_since.is_some() && since.is_some() {
-                    record.idle_since = since.map(Time);
+                // Another leader, and machines in the place of lost ones, count on from here; and not from before work
+                // that came and went between two looks.
+                let is_first = timeout.is_some() && first_ready(draft).is_some();
+                if is_first || record.idle_since.is_some() {
+                    note_idle(record, since);
                 }
             }
             if let Some(look) = look {
@@ -377,7 +386,7 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
         }
         Rest::Soon(at) => {
             draft.requeue_after(elapsed(draft.now, at));
-            record.idle_since = since.map(Time);
+            note_idle(record, since);
             if record.sleeps_at.is_none() {
                 let note = format!(
                     "Nothing has run or waited since {:.0}: the Pool sleeps at {at:.0} and returns its machines, unless work comes (idleTimeout of the Pool, or of its Provider)",
@@ -404,27 +413,44 @@ fn sleep(draft: &mut Draft<'_>, record: &mut PoolScaling) {
     }
 }
 
+/// When the first of its machines became ready.
+fn first_ready(draft: &Draft<'_>) -> Option<jiff::Timestamp> {
+    draft.live().filter_map(|machine| machine.ready_at).min()
+}
+
+/// Since when a Pool is idle that is idle from now on; `None`: from its first machine on.
+fn begun(draft: &Draft<'_>) -> Option<Time> {
+    (first_ready(draft).is_some() || fails(draft)).then(|| Time(draft.now))
+}
+
+/// Records since when the Pool is idle. The API server keeps no parts of a second: they are no reason to write.
+fn note_idle(record: &mut PoolScaling, since: Option<jiff::Timestamp>) {
+    let Some(since) = since else {
+        return;
+    };
+    let recorded = record.idle_since.as_ref();
+    if recorded.is_none_or(|recorded| recorded.0.as_second() != since.as_second()) {
+        record.idle_since = Some(Time(since));
+    }
+}
+
 /// Since when the Pool is idle; `None`: it is not, nothing is known, or its first machine starts. A machine that starts in
 /// place of one that failed before it took Tasks may fail, too, and each is paid for: such a Pool is idle without any.
 fn idle_since(draft: &Draft<'_>, record: &PoolScaling) -> Option<jiff::Timestamp> {
     let load = draft.seen.load.as_ref().filter(|load| load.is_idle())?;
-    // What starts in the place of a machine that was lost puts off no sleep that was told.
-    let is_told = record.sleeps_at.is_some();
-    let first_ready = draft.live().filter_map(|machine| machine.ready_at).min();
-    if first_ready.is_none() && !fails(draft) && !is_told {
+    // What starts in the place of a machine that was lost begins no time again: spot machines may be lost more often than
+    // the Pool may be idle. The clock of the leader that wrote it may have been ahead: that must not keep machines without
+    // work.
+    if let Some(recorded) = &record.idle_since {
+        let recorded = recorded.0.min(draft.now);
+        return Some(load.uses.last_used(1).map_or(recorded, |last| last.max(recorded)));
+    }
+    let first_ready = first_ready(draft);
+    if first_ready.is_none() && !fails(draft) {
         return None;
     }
-    // The clock of the leader that wrote it may have been ahead: that must not keep machines without work.
-    let recorded = record.idle_since.as_ref().map(|since| since.0.min(draft.now));
-    let known = match recorded {
-        Some(recorded) => load.uses.last_used(1).map_or(recorded, |last| last.max(recorded)),
-        None => load.uses.unused_since(1)?,
-    };
-    Some(
-        first_ready
-            .filter(|_| !is_told)
-            .map_or(known, |ready| known.max(ready)),
-    )
+    let known = load.uses.unused_since(1)?;
+    Some(first_ready.map_or(known, |ready| known.max(ready)))
 }
 
 fn wakes(draft: &Draft<'_>, record: &PoolScaling) -> bool {
@@ -469,7 +495,7 @@ fn wake(draft: &mut Draft<'_>, record: &mut PoolScaling, since: jiff::Timestamp)
     };
     record.short_sleeps = Some(short).filter(|short| *short > 0);
     (record.sleeping_since, record.slept_with) = (None, None);
-    record.idle_since = Some(Time(draft.now));
+    record.idle_since = begun(draft);
     let cause = match load {
         Some(load) if load.demand.places > 0 => work_in_words(Some(load)),
         Some(load) => format!("{} Tasks wait", load.demand.fixed),

@@ -182,6 +182,53 @@ fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
     assert_eq!((deleted(&works), scaling(&works).sleeps_at), (vec![], None));
 }
 
+#[test]
+fn spot_machines_that_are_taken_back_more_often_than_a_pool_may_be_idle_keep_it_awake_no_longer() {
+    let mut seen = sleepy();
+    seen.pool.spec.idle_timeout = None;
+    of_local(&mut seen).idle_timeout = Some(Duration::from_mins(10));
+    is_idle_since(&mut seen, 1, NOW - 5_000);
+    for begin in [0, 200, 400] {
+        let mut back = ready(0);
+        back.ready_at = Some(at(NOW + begin));
+        for (second, machines) in [
+            (0, vec![back]),
+            (100, vec![]),
+            (150, vec![booting(0), booting(1)]),
+        ] {
+            seen.machines = machines;
+            let plan = decide_at(&seen, NOW + begin + second);
+            assert_eq!(plan.status.desired_machines, Some(2));
+            let since = scaling(&plan).idle_since;
+            assert_eq!(since, Some(Time(at(NOW))), "from the first machine on");
+            seen = after(&seen, &plan);
+        }
+    }
+    let asleep = decide_at(&seen, NOW + 600);
+    assert_eq!(asleep.status.phase, Some(PoolPhase::Sleeping));
+}
+
+#[test]
+fn a_pool_that_starts_waits_for_its_first_machine_after_a_wake_a_change_or_failures_that_are_forgotten() {
+    let mut raised = asleep_since(NOW - 50);
+    raised.pool.spec.nodes.desired = 3;
+    let mut changed = sleepy();
+    changed.machines = vec![booting(0)];
+    changed.pool.generation = 2;
+    let mut forgotten = never_ready();
+    forgotten.machines.clear();
+    forgotten.pool.generation = 2;
+    for mut seen in [raised, changed, forgotten] {
+        is_idle_since(&mut seen, 1, NOW - 5_000);
+        let mut seen = after(&seen, &decide(&seen));
+        seen.pool.status.observed_generation = Some(seen.pool.generation);
+        seen.machines = vec![booting(0)];
+        let starts = decide_at(&seen, NOW + 3_000);
+        assert_eq!(scaling(&starts).idle_since, None);
+        assert_ne!(starts.status.phase, Some(PoolPhase::Sleeping));
+    }
+}
+
 /// Nothing has waited for as long as the Pool may be idle, and its last machines failed before they took Tasks.
 fn never_ready() -> Observed {
     let mut seen = sleepy();
