@@ -340,13 +340,11 @@ struct Pieces {
 impl Read for Pieces {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
-            match self.receive.blocking_recv() {
-                Some(piece) => self.rest = piece,
-                None => {
-                    self.is_read = true;
-                    return Ok(0);
-                }
-            }
+            let Some(piece) = self.receive.blocking_recv() else {
+                self.is_read = true;
+                return Ok(0);
+            };
+            self.rest = piece;
         }
         let length = self.rest.len().min(buffer.len());
         self.rest.copy_to_slice(&mut buffer[..length]);

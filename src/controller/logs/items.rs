@@ -27,7 +27,7 @@ use skyward_api::{
 use skyward_core::clock;
 use skyward_planner::{
     map::{
-        indices::{Indices, SHOWN_BYTES, one},
+        indices::{Indices, SHOWN_BYTES},
         items::Items,
         outcome,
         record::{Cause, Note},
@@ -89,12 +89,11 @@ pub(super) async fn read(
     let records = records.map_err(unreadable)?;
     let Page { outcomes, rest } = match query.order {
         Order::Index(from) => {
-            let read = match known.filter(|read| read.is_of(&records)) {
-                Some(read) => read,
-                None => {
-                    let read = tokio::task::spawn_blocking(|| Read::of(records)).await;
-                    Arc::new(read.map_err(super::broken)?.map_err(super::broken)?)
-                }
+            let read = if let Some(read) = known.filter(|read| read.is_of(&records)) {
+                read
+            } else {
+                let read = tokio::task::spawn_blocking(|| Read::of(records)).await;
+                Arc::new(read.map_err(super::broken)?.map_err(super::broken)?)
             };
             shared.last_read.keep(&uid, &read);
             read.by_index(from, query.failed)

@@ -420,7 +420,7 @@ fn first_ready(draft: &Draft<'_>) -> Option<jiff::Timestamp> {
 
 /// Since when a Pool is idle that is idle from now on; `None`: from its first machine on.
 fn begun(draft: &Draft<'_>) -> Option<Time> {
-    (first_ready(draft).is_some() || fails(draft)).then(|| Time(draft.now))
+    (first_ready(draft).is_some() || fails(draft)).then_some(Time(draft.now))
 }
 
 /// Records since when the Pool is idle. The API server keeps no parts of a second: they are no reason to write.
