@@ -431,15 +431,16 @@ def strip(report, seen):
 RETURNED = "the return value"
 PLAIN = {type(None), bool, int, float, str, bytes, list, tuple, dict}
 # The encoder of JSON, once json is imported.
-ENCODER = []
+ENCODER = None
 
 
 def encode(value, json, limit, what=RETURNED):
     """The value as JSON text in UTF-8, or a sentence on why there is none."""
+    global ENCODER
     try:
-        if not ENCODER:
-            ENCODER.append(json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")))
-        return ENCODER[0].encode(value).encode("utf-8")
+        if ENCODER is None:
+            ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        return ENCODER.encode(value).encode("utf-8")
     except MemoryError:
         raise
     except Exception as error:
