@@ -163,6 +163,19 @@ impl Why {
         }
     }
 
+    /// Why a Task of that name fails, with what keeps the outcomes of its items, if it has any: created again, it would
+    /// run all of them again.
+    #[must_use]
+    pub fn or_retry(mut self, name: &str, has_items: bool) -> Self {
+        if has_items {
+            self.message = format!(
+                "{}; `kubectl skyward retry {name}` goes on with the items that are left",
+                self.message
+            );
+        }
+        self
+    }
+
     /// Whether a status with one reason need not be rewritten for the other.
     pub fn is_like(&self, other: &Self) -> bool {
         self.reason == other.reason && self.detail == other.detail

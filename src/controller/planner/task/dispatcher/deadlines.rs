@@ -6,7 +6,6 @@ use skyward_api::{TaskPhase, condition::reason};
 
 use super::{
     Dispatcher,
-    maps::or_retry,
     state::{Read, Stage, Waiting},
 };
 use crate::{
@@ -95,7 +94,7 @@ impl Dispatcher {
         } else {
             return;
         };
-        let why = or_retry(why, &task.entry.name, task.entry.status.items.is_some());
+        let why = why.or_retry(&task.entry.name, task.entry.status.items.is_some());
         let status = status::ended(&task.entry, task.counts, &[], None, Some(why), now);
         self.end_task(uid, status, now);
     }

@@ -10,8 +10,6 @@ mod anew;
 mod demand;
 mod unfit;
 
-pub(super) use anew::or_retry;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,

@@ -14,7 +14,6 @@ use super::{
     Dispatcher, LOOK_AGAIN, RECOUNT, SKEW, TROUBLE, WORTH_TELLING,
     deadlines::{recorded_patience, recorded_pause},
     depending::Depends,
-    maps::or_retry,
     own_pool,
     standing::{self, Standing},
     state::{Fetch, Read, References, Run, RunStage, Stage, StopWhy, TaskState, Waiting},
@@ -191,7 +190,7 @@ impl Dispatcher {
                         "Pool \"{name}\" was deleted before the Task could run; create the Task again{again}"
                     ),
                 );
-                let why = or_retry(why, &task.entry.name, task.entry.status.items.is_some());
+                let why = why.or_retry(&task.entry.name, task.entry.status.items.is_some());
                 let status = status::ended(&task.entry, task.counts, &[], None, Some(why), now);
                 self.end_task(uid, status, now);
             }

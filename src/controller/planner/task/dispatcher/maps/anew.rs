@@ -96,7 +96,7 @@ impl Dispatcher {
                         why.message
                     );
                 } else {
-                    why = or_retry(why, &name, items.is_some());
+                    why = why.or_retry(&name, items.is_some());
                 }
                 return self.end_with_items(uid, ids, items, Some(why), now);
             }
@@ -122,18 +122,6 @@ impl Dispatcher {
         self.end_map(uid);
         self.put_back(uid, Why::new(reason::RETRYING, message), retry_at, now);
     }
-}
-
-/// Why a Task of that name fails, with what keeps the outcomes of its items, if it has any: created again, it would run all
-/// of them again.
-pub(in crate::task::dispatcher) fn or_retry(mut why: Why, name: &str, has_items: bool) -> Why {
-    if has_items {
-        why.message = format!(
-            "{}; `kubectl skyward retry {name}` goes on with the items that are left",
-            why.message
-        );
-    }
-    why
 }
 
 /// Whether a worker has ended though nobody had asked it to, and its machine is there.
