@@ -125,8 +125,9 @@ def faults(uses, refusals, grants):
     for account, namespace, name, verb in sorted(refusals, key=str):
         # What is granted is refused only while the chart is uninstalled, which takes the roles away first. A role
         # that names its objects does not say whether this one was meant.
-        where = {space for space in (None, namespace) if grants.get((account, space, name, verb), "none") is None}
-        if where or (account, namespace, name, verb) in uses:
+        meant = [(account, space, name, verb) for space in (None, namespace)]
+        is_granted = any(grant in grants and grants[grant] is None for grant in meant)
+        if is_granted or (account, namespace, name, verb) in uses:
             continue
         uri = refusals[account, namespace, name, verb]
         found.append(f"{account} was refused: {verb} {name} in {namespace or 'the cluster'} ({uri})")

@@ -85,7 +85,7 @@ impl Read {
         self.records.len() == records.len() && self.records.iter().zip(records).all(is_same)
     }
 
-    /// The outcomes of items from this index on that have one and do not run again, or of those that failed.
+    /// The outcomes of items from this index on, or of failed items alone. An item that runs again has no outcome.
     pub(super) fn by_index(&self, from: u32, failed: bool) -> Page {
         let ends = self.ends.iter().skip(from as usize);
         let wanted = ends

@@ -163,8 +163,8 @@ impl Why {
         }
     }
 
-    /// Why a Task of that name fails, with what keeps the outcomes of its items, if it has any: created again, it would
-    /// run all of them again.
+    /// The same reason, for the end of a Task of that name. If the Task has items, the message names the command that keeps
+    /// their outcomes: a Task that is created again runs all items again.
     #[must_use]
     pub fn or_retry(mut self, name: &str, has_items: bool) -> Self {
         if has_items {

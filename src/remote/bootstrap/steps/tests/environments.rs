@@ -158,16 +158,25 @@ fn an_environment_that_goes_is_gone_by_its_name_before_its_files_are_removed() {
         ..Spec::default()
     };
     let text = prepare(&spec, &AgentBinaries::default()).text("::t");
-    let output = std::process::Command::new("/bin/sh")
-        .args(["-c", &text])
-        .env("PATH", format!("{}:/usr/bin:/bin", path("programs").display()))
-        .env("HOME", path("login"))
-        .output()
-        .unwrap();
+    let output = run(home.path(), &text);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
     let left = ["a", "b", "c"].map(|name| path("envs").join(name).exists());
     assert_eq!(left, [true, false, true], "{errors}");
+}
+
+/// What the script does on a machine with that home of the agent, whose own programs come first.
+#[cfg(unix)]
+fn run(home: &std::path::Path, text: &str) -> std::process::Output {
+    std::process::Command::new("/bin/sh")
+        .args(["-c", text])
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", home.join("programs").display()),
+        )
+        .env("HOME", home.join("login"))
+        .output()
+        .unwrap()
 }
 
 /// Images such as nvidia/cuda bring no Python, and Debian's comes with uv: the next environment must have the one that a new
@@ -188,12 +197,7 @@ fn a_python_that_came_after_the_first_look_is_not_the_machines_own() {
         let text = prepare(&spec, &AgentBinaries::default()).text("::t");
         // The machine of this test has a Python.
         let text = text.replace("command -v python3 ", "command -v python3-of-the-test ");
-        let output = std::process::Command::new("/bin/sh")
-            .args(["-c", &text])
-            .env("PATH", format!("{}:/usr/bin:/bin", path("programs").display()))
-            .env("HOME", path("login"))
-            .output()
-            .unwrap();
+        let output = run(home, &text);
         assert!(output.status.success(), "{output:?}");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let version = said.lines().find_map(|line| line.strip_prefix("::t python "));

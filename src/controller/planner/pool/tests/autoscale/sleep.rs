@@ -159,12 +159,18 @@ fn a_pool_that_is_deleted_while_it_sleeps_goes_without_an_order() {
     assert!(plan.actions.contains(&Action::RemoveFinalizer), "{plan:#?}");
 }
 
-#[test]
-fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
+/// A Pool that is idle since that second, and sleeps when its Provider says so: after ten minutes.
+fn idle_as_its_provider_allows(second: i64) -> Observed {
     let mut seen = sleepy();
     seen.pool.spec.idle_timeout = None;
     of_local(&mut seen).idle_timeout = Some(Duration::from_mins(10));
-    is_idle_since(&mut seen, 1, NOW - 400);
+    is_idle_since(&mut seen, 1, second);
+    seen
+}
+
+#[test]
+fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
+    let mut seen = idle_as_its_provider_allows(NOW - 400);
     let mut seen = after(&seen, &decide(&seen));
     for machines in [vec![], vec![booting(0), booting(1)]] {
         seen.machines = machines;
@@ -184,10 +190,7 @@ fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
 
 #[test]
 fn spot_machines_that_are_taken_back_more_often_than_a_pool_may_be_idle_keep_it_awake_no_longer() {
-    let mut seen = sleepy();
-    seen.pool.spec.idle_timeout = None;
-    of_local(&mut seen).idle_timeout = Some(Duration::from_mins(10));
-    is_idle_since(&mut seen, 1, NOW - 5_000);
+    let mut seen = idle_as_its_provider_allows(NOW - 5_000);
     for begin in [0, 200, 400] {
         let mut back = ready(0);
         back.ready_at = Some(at(NOW + begin));
