@@ -170,7 +170,7 @@ fn idle_as_its_provider_allows(second: i64) -> Observed {
 
 #[test]
 fn a_machine_in_the_place_of_a_lost_one_puts_off_no_sleep_that_was_told() {
-    let mut seen = idle_as_its_provider_allows(NOW - 400);
+    let seen = idle_as_its_provider_allows(NOW - 400);
     let mut seen = after(&seen, &decide(&seen));
     for machines in [vec![], vec![booting(0), booting(1)]] {
         seen.machines = machines;
