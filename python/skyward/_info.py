@@ -17,6 +17,8 @@ WORKER_VARIABLE = "SKYWARD_WORKER"
 WORKERS_VARIABLE = "SKYWARD_WORKERS_PER_NODE"
 # Launchers such as torchrun number the processes that they start on one machine.
 PROCESS_VARIABLE = "LOCAL_RANK"
+# torchrun, and what is built on it, sets this beside RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+TORCHRUN_VARIABLE = "TORCHELASTIC_RUN_ID"
 
 
 class NotInTaskError(RuntimeError):
@@ -100,17 +102,22 @@ class InstanceInfo:
     local_rank: int = 0
     """Number of this process among those that the Task has on this machine, 0 to local_world_size - 1."""
     local_world_size: int = 1
-    """Number of processes that the Task has on each machine (its `processesPerMachine`)."""
+    """Number of processes that the Task has on each machine (its `processesPerMachine`), or that torchrun
+    has started on this one."""
+    torchrun: tuple[int, int] | None = None
+    """The `RANK` and `WORLD_SIZE` of a process that torchrun has started; `rank` and `world_size` are what to ask."""
 
     @property
     def rank(self) -> int:
-        """Number of this process among all of the Task: node * local_world_size + local_rank."""
-        return self.node * self.local_world_size + self.local_rank
+        """Number of this process among all of the Task: node * local_world_size + local_rank; in a process that
+        torchrun has started, the `RANK` that torchrun gave it."""
+        return self.node * self.local_world_size + self.local_rank if self.torchrun is None else self.torchrun[0]
 
     @property
     def world_size(self) -> int:
-        """Number of all processes of the Task: total_nodes * local_world_size."""
-        return self.total_nodes * self.local_world_size
+        """Number of all processes of the Task: total_nodes * local_world_size; in a process that torchrun has
+        started, the `WORLD_SIZE` that torchrun gave it."""
+        return self.total_nodes * self.local_world_size if self.torchrun is None else self.torchrun[1]
 
     @property
     def global_worker_index(self) -> int:
@@ -223,6 +230,8 @@ def instance_info() -> InstanceInfo:
         worker=_number(WORKER_VARIABLE, info.worker),
         workers_per_node=_number(WORKERS_VARIABLE, info.workers_per_node),
     )
+    if TORCHRUN_VARIABLE in os.environ:
+        info = _of_torchrun(info)
     if _number(PROCESS_VARIABLE, 0) != 0:
         # Of several processes that share a machine and a rank, one is the head.
         info = replace(info, head=False)
@@ -231,6 +240,16 @@ def instance_info() -> InstanceInfo:
     # Only the machine itself knows under which name it has the address that others use.
     interface = interface_of(info.peers[info.node].private_ip)
     return replace(info, network=replace(info.network, interface=interface))
+
+
+def _of_torchrun(info: InstanceInfo) -> InstanceInfo:
+    """With torchrun's numbers of this process, which may not follow those of the machines: with some kinds of
+    rendezvous torchrun numbers machines as they come."""
+    rank, world_size = _number("RANK", 0), _number("WORLD_SIZE", 0)
+    local_rank, local_world_size = _number(PROCESS_VARIABLE, 0), _number("LOCAL_WORLD_SIZE", 0)
+    if rank >= world_size or local_rank >= local_world_size:
+        return info  # Work has changed them.
+    return replace(info, local_rank=local_rank, local_world_size=local_world_size, torchrun=(rank, world_size))
 
 
 def _number(variable: str, otherwise: int) -> int:

@@ -94,6 +94,42 @@ class InstanceInfo(unittest.TestCase):
         alone = skyward.InstanceInfo.from_mapping({"node": 2, "total_nodes": 4})
         self.assertEqual((alone.rank, alone.world_size, alone.local_rank, alone.local_world_size), (2, 4, 0, 1))
 
+    def test_each_process_of_torchrun_has_the_rank_that_torchrun_gave_it(self):
+        def process(node, **variables):
+            text = json.dumps(dict(FULL, node=node, total_nodes=2, is_head=node == 0, local_rank=0, local_world_size=1))
+            with mock.patch.dict(os.environ, {"SKYWARD_INSTANCE_INFO": text, **variables}):
+                return skyward.instance_info(), skyward.shard(range(12)), list(skyward.DistributedSampler(range(12)))
+
+        parts, sampled, heads = [], [], []
+        for rank in range(4):
+            # The second machine met the rendezvous first.
+            node, local_rank = 1 - rank // 2, rank % 2
+            info, part, samples = process(
+                node,
+                TORCHELASTIC_RUN_ID="none",
+                RANK=str(rank),
+                WORLD_SIZE="4",
+                LOCAL_RANK=str(local_rank),
+                LOCAL_WORLD_SIZE="2",
+            )
+            self.assertEqual((info.rank, info.world_size), (rank, 4))
+            self.assertEqual((info.local_rank, info.local_world_size), (local_rank, 2))
+            self.assertEqual((info.node, info.total_nodes), (node, 2), "they are about machines")
+            parts.extend(part)
+            sampled.extend(samples)
+            heads.append(info.is_head)
+        self.assertEqual((sorted(parts), sorted(sampled)), (list(range(12)), list(range(12))))
+        self.assertEqual(heads, [False, False, True, False])
+        # What the operator itself sets is no word of torchrun, nor is what work has broken.
+        for variables in (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+            {"TORCHELASTIC_RUN_ID": "none"},
+            {"TORCHELASTIC_RUN_ID": "1", "RANK": "4", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+            {"TORCHELASTIC_RUN_ID": "1", "RANK": "x", "WORLD_SIZE": "y", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+        ):
+            info = process(1, **variables)[0]
+            self.assertEqual((info.rank, info.world_size, info.local_world_size), (1, 2, 1), variables)
+
     def test_each_run_has_one_head_whatever_places_and_processes_it_has(self):
         def heads(runs):
             found = []

@@ -20,6 +20,7 @@ pub mod cron_task;
 pub mod duration;
 pub mod environment;
 pub mod for_each;
+mod known;
 pub mod labels;
 pub mod machine;
 pub mod offer;

@@ -463,7 +463,11 @@ pub enum PoolPhase {
 #[serde(rename_all = "camelCase")]
 pub struct PoolStatus {
     /// Where it is in its life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "crate::known::if_known",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub phase: Option<PoolPhase>,
     /// The Providers that it has machines of, by their names with commas between them; while it
     /// has no machines, the Providers of its candidates, in their order. `…` at the end: and

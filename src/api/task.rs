@@ -431,7 +431,7 @@ pub struct TaskStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<ItemsStatus>,
     /// How far its work is, as its program says it (`skyward.progress`), such as `37/100` or `37`: all ranks together.
-    /// Written at most every 30 seconds, and with the end.
+    /// Written at most every 30 seconds, and with the end. Empty for a Task with `forEach`, whose items `done` counts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 64))]
     pub progress: String,

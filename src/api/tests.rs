@@ -1,13 +1,14 @@
 //! Records that were written before the names of the resources were settled, as the API server
 //! shows them afterwards: without the fields that are gone. The controller reads such records, or
-//! an upgrade would lose machines that cost money, and runs.
+//! an upgrade would lose machines that cost money, and runs. And records of a newer version, which a
+//! rollback leaves.
 
 use serde_json::json;
 
 use crate::{
-    Machine, Offer, Pool, Task,
+    Machine, Offer, Pool, PoolPhase, Task,
     offer::Architecture,
-    pool::{Allocation, Selection},
+    pool::{Allocation, ScalingReason, Selection},
     task::{Placement, SlotAttempt},
 };
 
@@ -91,4 +92,25 @@ fn a_pool_and_a_task_that_runs_are_read() {
             "{wrong}"
         );
     }
+}
+
+#[test]
+fn a_pool_is_read_whose_phase_and_reason_only_a_newer_version_knows() {
+    let status = |phase: &str, reason: &str| {
+        let pool: Pool = serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "Pool", "metadata": { "name": "p" },
+            "spec": { "provider": "x" },
+            "status": { "phase": phase, "machines": 2, "scaling": { "reason": reason, "startSeconds": 40 } },
+        }))
+        .unwrap();
+        let status = pool.status.unwrap();
+        let scaling = status.scaling.unwrap();
+        assert_eq!((status.machines, scaling.start_seconds), (2, Some(40)));
+        (status.phase, scaling.reason)
+    };
+    assert_eq!(status("Dreaming", "ItIsNight"), (None, None));
+    assert_eq!(
+        status("Sleeping", "Woken"),
+        (Some(PoolPhase::Sleeping), Some(ScalingReason::Woken))
+    );
 }

@@ -280,7 +280,7 @@ pub(crate) async fn print(cluster: &Cluster, name: &str, wanted: &Wanted) -> Res
         let mut from = *range.start();
         loop {
             let query = ItemsQuery {
-                order: Order::Index(from),
+                order: Order::Index(from..=*range.end()),
                 failed: wanted.failed,
             };
             let page = patiently(name, false, || page(cluster, name, &query)).await?;
@@ -548,6 +548,32 @@ mod tests {
             ExitCode::SUCCESS,
             "it may have so many"
         );
+    }
+
+    #[tokio::test]
+    async fn the_server_is_asked_for_no_item_behind_a_range_and_one_that_tells_of_such_items_does_no_harm() {
+        let (asks, asked) = std::sync::mpsc::channel();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().to_string();
+            let body = match path.split_once("/result/items?") {
+                // An older server knows no end of a range.
+                Some((_, query)) => {
+                    asks.send(query.to_owned()).unwrap();
+                    format!("{ONE}\n{TWO}\n{{\"next\":8}}\n")
+                }
+                None => json!({
+                    "apiVersion": "skyward.dev/v1alpha1", "kind": "Task", "metadata": { "name": "t" },
+                    "spec": { "pool": "p", "command": ["true"], "forEach": { "count": 10 } },
+                })
+                .to_string(),
+            };
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let cluster = Cluster::of(Client::new(server, "team"));
+        let some = wanted(vec![0..=0, 3..=7], false, false);
+        print(&cluster, "t", &some).await.unwrap();
+        let asked: Vec<String> = asked.try_iter().collect();
+        assert_eq!(asked, ["from=0&to=0", "from=3&to=7"]);
     }
 
     #[test]

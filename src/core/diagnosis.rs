@@ -45,7 +45,7 @@ impl Cause {
     pub fn remedy(self, step: &str) -> &'static str {
         match (self, step) {
             (Self::Certificates, _) => {
-                "The machine does not trust that certificate: name a ConfigMap with your authority's certificates under the key ca.crt in image.caBundleRef."
+                "The machine does not trust that certificate: name a ConfigMap with your authority's certificates under the key ca.crt in image.caBundleRef. Where the image trusts no public authorities, as slim ones do not, name ca-certificates in image.apt."
             }
             (Self::Unreachable, "packages") => {
                 "The machine does not reach the index of packages: name one that it reaches in image.pipIndexes, or a proxy (https_proxy) or an index of all packages (UV_DEFAULT_INDEX) in a Secret of image.stepsEnvFrom."

@@ -22,8 +22,8 @@ const RANGES: usize = 256;
 /// Which items a page has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// By their indices, from that one on.
-    Index(u32),
+    /// By their indices, those within.
+    Index(RangeInclusive<u32>),
     /// As they ended, from that write of the map's log on.
     Log(u64),
 }
@@ -38,13 +38,15 @@ pub struct ItemsQuery {
 }
 
 impl ItemsQuery {
-    /// Reads the query's pairs. Unknown parameters are ignored, as Kubernetes does.
+    /// Reads the query's pairs. Unknown parameters are ignored, as Kubernetes does: a server of an older version answers
+    /// with items behind `to`, too.
     pub fn parse(query: &BTreeMap<String, String>) -> Result<Self, String> {
+        let to = query.get("to").map_or(Ok(u32::MAX), |to| number("to", to))?;
         let order = match (query.get("from"), query.get("since")) {
             (Some(_), Some(_)) => return Err("from and since exclude each other".to_owned()),
             (None, Some(since)) => Order::Log(number("since", since)?),
-            (Some(from), None) => Order::Index(number("from", from)?),
-            (None, None) => Order::Index(0),
+            (Some(from), None) => Order::Index(number("from", from)?..=to),
+            (None, None) => Order::Index(0..=to),
         };
         let failed = query.get("failed").is_some_and(|text| text == "true");
         Ok(Self { order, failed })
@@ -52,8 +54,8 @@ impl ItemsQuery {
 
     /// The query string, without the question mark.
     pub fn query(&self) -> String {
-        let order = match self.order {
-            Order::Index(from) => format!("from={from}"),
+        let order = match &self.order {
+            Order::Index(range) => format!("from={}&to={}", range.start(), range.end()),
             Order::Log(since) => format!("since={since}"),
         };
         if self.failed {
@@ -219,7 +221,11 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_read_back() {
-        for order in [Order::Index(0), Order::Index(4096), Order::Log(7)] {
+        for order in [
+            Order::Index(0..=u32::MAX),
+            Order::Index(4096..=4099),
+            Order::Log(7),
+        ] {
             for failed in [false, true] {
                 let query = ItemsQuery {
                     order: order.clone(),
@@ -237,6 +243,9 @@ mod tests {
         assert!(attempt(&pairs("attempt=x")).is_err());
         assert!(ItemsQuery::parse(&pairs("from=1&since=2")).is_err());
         assert!(ItemsQuery::parse(&pairs("from=-1")).is_err());
+        assert!(ItemsQuery::parse(&pairs("from=1&to=x")).is_err());
+        let of_older_client = ItemsQuery::parse(&pairs("from=7")).unwrap();
+        assert_eq!(of_older_client.order, Order::Index(7..=u32::MAX));
     }
 
     #[test]

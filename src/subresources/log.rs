@@ -22,7 +22,7 @@ use crate::{
     data::{DataError, Run, Runs, run_id},
     limits::{Of, Permit},
     options::{Format, LogOptions},
-    reading::{Now, Reading, attempt, describe, pause, phase, ranks},
+    reading::{Now, Reading, attempt, describe, has_lost_log, pause, phase, ranks},
     records::{
         Decoder, Gap, Item, Mark, Record, frame, frame_attempt, frame_gap, frame_notice, frame_position,
     },
@@ -79,6 +79,12 @@ pub(crate) async fn open(
             let last = ranks.last().copied().unwrap_or_default();
             return Err(Failure::bad_request(format!(
                 "Task {name:?} has no rank {rank} in attempt {first}; its highest rank is {last}"
+            )));
+        }
+        if has_lost_log(&task, &known, first, options.rank) {
+            return Err(Failure::expired(format!(
+                "what Task {name:?} printed is not in the result store any more, as after an earlier spec.retention.logs; \
+                 the end of it stands in its status"
             )));
         }
         if options.follow && options.rank.is_none() {

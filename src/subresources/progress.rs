@@ -1,5 +1,6 @@
 //! `…/tasks/NAME/progress`: how far a Task says that it is, at this moment. `status.progress` says the
-//! same, but is written at most once in 30 s, since each write goes to all watchers of Tasks.
+//! same, but is written at most once in 30 s, since each write goes to all watchers of Tasks. A Task with `forEach` is as
+//! far as `status.done` says, whatever its items say of themselves.
 
 use serde::{Deserialize, Serialize};
 use skyward_api::{Task, TaskPhase, task::progress_text};
@@ -18,7 +19,8 @@ pub struct TaskProgress {
     pub phase: TaskPhase,
     /// Its attempt; 0 = it was never placed.
     pub attempt: u32,
-    /// All ranks together as the status has it, such as `37/100`; empty where none says anything.
+    /// All ranks together as the status has it, such as `37/100`; empty where none says anything. Of a Task with `forEach`:
+    /// its items with an outcome, of all.
     pub progress: String,
     /// The ranks that are on a machine and say something. Empty once the Task has ended.
     pub ranks: Vec<RankProgress>,
@@ -37,7 +39,11 @@ pub struct RankProgress {
 
 /// What the leader heard last, over what stands in the status.
 pub(crate) async fn read(reading: &Reading, task: &Task) -> Result<TaskProgress, Failure> {
-    let recorded = task.status.as_ref().map(|status| status.progress.clone());
+    let is_map = task.spec.for_each.is_some();
+    let recorded = task.status.as_ref().map(|status| {
+        let text = if is_map { &status.done } else { &status.progress };
+        text.clone()
+    });
     let mut answer = TaskProgress {
         phase: phase(task),
         attempt: attempt(task),
@@ -64,7 +70,7 @@ pub(crate) async fn read(reading: &Reading, task: &Task) -> Result<TaskProgress,
         })
         .collect();
     // A new leader has heard nothing yet.
-    if !answer.ranks.is_empty() {
+    if !answer.ranks.is_empty() && !is_map {
         answer.progress = progress_text(answer.ranks.iter().map(|rank| (rank.done, rank.total)));
     }
     Ok(answer)

@@ -176,6 +176,18 @@ pub(crate) fn ranks(task: &Task, runs: &Runs, attempt: u32) -> BTreeSet<u32> {
     ranks
 }
 
+/// Whether runs of an attempt of an ended Task printed something, by its status, and nothing of it is stored: that was deleted,
+/// and a longer `retention` came too late for it. A rank: that one alone counts.
+pub(crate) fn has_lost_log(task: &Task, runs: &Runs, attempt: u32, rank: Option<u32>) -> bool {
+    let is_meant = |of: (u32, u32)| of.0 == attempt && rank.is_none_or(|rank| rank == of.1);
+    let mut runs = runs.runs.iter().filter(|run| is_meant((run.attempt, run.rank)));
+    let results = task.status.iter().flat_map(|status| &status.results);
+    let mut results = results.filter(|result| is_meant((result.attempt, result.rank)));
+    phase(task).is_finished()
+        && results.any(|result| !result.log_tail.is_empty())
+        && runs.all(|run| !run.live && run.stored == 0)
+}
+
 /// `Failed (NonZeroExit)`, for messages.
 pub(crate) fn describe(task: &Task) -> String {
     let reason = task

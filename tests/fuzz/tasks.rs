@@ -22,8 +22,8 @@ use skyward_planner::{
         dependencies::Found,
         dispatcher::{Dispatcher, is_complete},
         message::{
-            ClusterMemory, CollectError, Collected, Effect, Event, MapTold, PoolError, Remembered,
-            StartError, WriteError,
+            ClusterMemory, CollectError, Collected, Effect, Event, FetchedSource, MapTold, PoolError,
+            Remembered, StartError, WriteError,
         },
         model::{Entry, MachineView, PoolView, RunId, SlotAttempt, Uid},
         references::Resolved,
@@ -311,9 +311,12 @@ impl World {
             }
             Effect::Fetch(order) => {
                 let result = match outcome {
-                    0 => Ok(SourceStatus {
-                        digest: "sha256:first".into(),
-                        commit: "first".into(),
+                    0 => Ok(FetchedSource {
+                        source: SourceStatus {
+                            digest: "sha256:first".into(),
+                            commit: "first".into(),
+                        },
+                        not_kept: (order.number % 2 == 1).then(|| "the store is busy".into()),
                     }),
                     1 => Err(StartError::References("there is no Secret of that name".into())),
                     2 => Err(StartError::NotNow("given up".into())),

@@ -318,6 +318,46 @@ const GCP: Kind = Kind {
     },
 };
 
+/// Lambda: instances with tags, billed by the minute; keys are shared, and no machine reaches another.
+const LAMBDA: Kind = Kind {
+    capabilities: Capabilities {
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        poll_interval: Duration::from_secs(15),
+        billing_step: Duration::from_secs(60),
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("lambda")
+    },
+    regions: &["texas", "utah"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: false,
+    habits: Habits::NONE,
+};
+
+/// Vultr: instances with tags; each hour that has begun is billed. Keys are shared.
+const VULTR: Kind = Kind {
+    capabilities: Capabilities {
+        marking: Marking::Tags,
+        mark_writers: MarkWriters::Account,
+        poll_interval: Duration::from_secs(15),
+        billing_step: Duration::from_hours(1),
+        billing_minimum: Duration::from_hours(1),
+        connected: true,
+        boot_script: true,
+        host_keys: HostKeys::Proved,
+        ..Capabilities::of("vultr")
+    },
+    regions: &["ewr", "fra"],
+    shares: true,
+    finds_by_id: true,
+    keeps_halted: true,
+    tells_start: true,
+    habits: Habits::NONE,
+};
+
 /// Pods of a cluster: nothing lags, and there is no bill.
 const CONTAINER: Kind = Kind {
     capabilities: Capabilities {
@@ -339,7 +379,7 @@ const CONTAINER: Kind = Kind {
 };
 
 /// All of them.
-pub(crate) const ALL: [&Kind; 13] = [
+pub(crate) const ALL: [&Kind; 15] = [
     &AWS,
     &RUNPOD,
     &VASTAI,
@@ -353,6 +393,8 @@ pub(crate) const ALL: [&Kind; 13] = [
     &NOVITA,
     &MASSEDCOMPUTE,
     &GCP,
+    &LAMBDA,
+    &VULTR,
 ];
 
 impl Kind {

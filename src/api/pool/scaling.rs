@@ -56,7 +56,11 @@ impl ScalingReason {
 #[serde(rename_all = "camelCase")]
 pub struct PoolScaling {
     /// Why the Pool works towards `desiredMachines`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "crate::known::if_known",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub reason: Option<ScalingReason>,
     /// The same in words, with the numbers that counted.
     #[serde(default, skip_serializing_if = "String::is_empty")]

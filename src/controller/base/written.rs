@@ -7,6 +7,7 @@
 use kube::ResourceExt;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
+use skyward_api::for_each::Matrix;
 
 /// Where `kubectl apply` keeps the object as it was written.
 pub(crate) const WRITTEN: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -37,6 +38,13 @@ pub(crate) fn restore<T: Serialize + DeserializeOwned>(
     if let Ok(written) = serde_json::from_value(with_nulls(object, place, value)) {
         *received = written;
     }
+}
+
+/// Gives a matrix at that place its nulls. Each of its fields alone: as JSON it has `axes` also where its user wrote none.
+pub(crate) fn restore_matrix(object: &impl ResourceExt, place: &str, matrix: &mut Matrix) {
+    restore(object, &format!("{place}/axes"), &mut matrix.axes);
+    restore(object, &format!("{place}/include"), &mut matrix.include);
+    restore(object, &format!("{place}/exclude"), &mut matrix.exclude);
 }
 
 /// The value without each null of a map, at any depth; those of lists stay.

@@ -14,7 +14,7 @@ use skyward_planner::cron::{
 use super::Refused;
 use crate::{
     api::{ApiError, write},
-    base::written::restore,
+    base::written::{restore, restore_matrix},
     context::Context,
     cron::namespace_of,
     guard::Guarded,
@@ -24,6 +24,8 @@ use crate::{
 
 /// Bytes of what the API server says that a status repeats.
 const MOST_SAID: usize = 500;
+/// What the API server says where a ResourceQuota has no room. It asks quotas last: all else has taken the object then.
+const OVER_QUOTA: &str = "exceeded quota: ";
 
 /// Carries out; answers why the API server did not take the Task, if it did not.
 pub(super) async fn act(
@@ -33,7 +35,7 @@ pub(super) async fn act(
 ) -> Result<Option<Refused>, ApiError> {
     let Plan {
         replace,
-        mut make,
+        make,
         status,
         mut events,
         forget,
@@ -41,15 +43,10 @@ pub(super) async fn act(
     } = plan;
     let cron = record.object().clone();
     let api: Api<Task> = Api::namespaced(context.client.clone(), &namespace_of(&cron));
-    // Before anything is deleted that another Task takes the place of.
-    if let Some(making) = &mut make {
-        as_written(&context.client, &cron, &mut making.task).await?;
-    }
-    for doomed in &replace {
-        delete(context, &api, doomed).await?;
-    }
-    if let Some(Making { at, task, event }) = make {
-        if let Some(why) = create(&context.client, &context.metrics, &cron, &task).await? {
+    let metrics = &context.metrics;
+    if let Some(Making { at, mut task, event }) = make {
+        as_written(&context.client, &cron, &mut task).await?;
+        if let Some(why) = replace_by(&context.client, metrics, &cron, &replace, &task).await? {
             return Ok(Some(Refused { at, why }));
         }
         events.push(event);
@@ -61,7 +58,7 @@ pub(super) async fn act(
         context.events.publish(&cron.object_ref(&()), event);
     }
     for doomed in &forget {
-        match delete(context, &api, doomed).await {
+        match delete(metrics, &api, doomed).await {
             Ok(()) => {
                 if let Err(error) = context.store.discard(&doomed.uid).await {
                     // The store's hourly sweep finds it again.
@@ -99,21 +96,47 @@ async fn as_written(client: &Client, cron: &CronTask, task: &mut Task) -> Result
     }
     if let Some(for_each) = for_each {
         restore(&found, &place("forEach/items"), &mut for_each.items);
-        restore(&found, &place("forEach/matrix"), &mut for_each.matrix);
+        if let Some(matrix) = &mut for_each.matrix {
+            restore_matrix(&found, &place("forEach/matrix"), matrix);
+        }
     }
     Ok(())
 }
 
-/// Makes the Task, unless it is there already; answers why the API server does not take it.
+/// Deletes the Tasks that this one takes the place of, and makes it; answers why the API server does not take it.
+async fn replace_by(
+    client: &Client,
+    metrics: &Metrics,
+    cron: &CronTask,
+    replace: &[Doomed],
+    task: &Task,
+) -> Result<Option<String>, ApiError> {
+    if !replace.is_empty() {
+        // Work that runs is not given up for a Task that is refused.
+        let refused = create(client, metrics, cron, task, true).await?;
+        if refused.is_some() {
+            return Ok(refused);
+        }
+    }
+    let api: Api<Task> = Api::namespaced(client.clone(), &namespace_of(cron));
+    for doomed in replace {
+        delete(metrics, &api, doomed).await?;
+    }
+    create(client, metrics, cron, task, false).await
+}
+
+/// Makes the Task, unless it is there already, or asks whether it could be made once others are deleted (`is_trial`); answers
+/// why the API server does not take it.
 async fn create(
     client: &Client,
     metrics: &Metrics,
     cron: &CronTask,
     task: &Task,
+    is_trial: bool,
 ) -> Result<Option<String>, ApiError> {
     let params = PostParams {
+        dry_run: is_trial,
         field_manager: Some(labels::MANAGER.to_owned()),
-        ..PostParams::default()
     };
     let api: Api<Task> = Api::namespaced(client.clone(), &namespace_of(cron));
     let answer = api.create(&params, task);
@@ -132,6 +155,8 @@ async fn create(
             // No Task has that name: the usage of a ResourceQuota changed meanwhile, which is a 409, too.
             None => Err(error),
         },
+        // The Tasks that are to be deleted count, too: there may be room without them.
+        Some((403, message)) if is_trial && message.contains(OVER_QUOTA) => Ok(None),
         // A webhook that cannot be called is a 500, and may stay away for hours.
         Some((400 | 403 | 413 | 422 | 500, message)) => Ok(Some(message)),
         Some(_) | None => Err(error),
@@ -152,13 +177,13 @@ async fn is_own(client: &Client, cron: &CronTask, task: &Task) -> Result<Option<
 }
 
 /// Deletes a Task, if it is still that one.
-async fn delete(context: &Context, api: &Api<Task>, doomed: &Doomed) -> Result<(), ApiError> {
+async fn delete(metrics: &Metrics, api: &Api<Task>, doomed: &Doomed) -> Result<(), ApiError> {
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: Some(doomed.uid.clone()),
         resource_version: doomed.version.clone(),
     });
     let answer = api.delete(&doomed.name, &params);
-    match write(&context.metrics, "Task", "delete a Task of the CronTask", answer).await {
+    match write(metrics, "Task", "delete a Task of the CronTask", answer).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }
@@ -191,10 +216,11 @@ async fn write_status(
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, future::ready, sync::Arc};
 
     use axum::http::{Method, Request, Response};
     use kube::client::Body;
+    use parking_lot::Mutex;
     use serde_json::Value;
     use tower::service_fn;
 
@@ -208,6 +234,15 @@ mod tests {
             ] },
             "spec": { "pool": "p", "command": ["true"] },
         })
+    }
+
+    fn nightly() -> CronTask {
+        serde_json::from_value(json!({
+            "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask",
+            "metadata": { "name": "nightly", "namespace": "team", "uid": "cron-uid" },
+            "spec": { "schedule": "0 3 * * *", "taskTemplate": { "spec": { "pool": "p", "command": ["true"] } } },
+        }))
+        .unwrap()
     }
 
     /// What becomes of a Task, at an API server that answers so to its creation and has that one of its name.
@@ -237,14 +272,10 @@ mod tests {
                 )
             }
         });
-        let cron: CronTask = serde_json::from_value(json!({
-            "apiVersion": "skyward.dev/v1alpha1", "kind": "CronTask",
-            "metadata": { "name": "nightly", "namespace": "team", "uid": "cron-uid" },
-            "spec": { "schedule": "0 3 * * *", "taskTemplate": { "spec": { "pool": "p", "command": ["true"] } } },
-        }))
-        .unwrap();
+        let cron = nightly();
         let wanted: Task = serde_json::from_value(task("cron-uid")).unwrap();
-        create(&Client::new(service, "team"), &Metrics::default(), &cron, &wanted).await
+        let client = Client::new(service, "team");
+        create(&client, &Metrics::default(), &cron, &wanted, false).await
     }
 
     #[tokio::test]
@@ -264,6 +295,56 @@ mod tests {
         assert!(made(503, Value::Null).await.is_err());
     }
 
+    #[tokio::test]
+    async fn a_task_that_runs_is_deleted_only_for_one_that_the_api_server_takes() {
+        let policy =
+            "tasks.skyward.dev \"nightly-2\" is forbidden: ValidatingAdmissionPolicy 'names' denied request";
+        let quota = "tasks.skyward.dev \"nightly-2\" is forbidden: exceeded quota: tasks, requested: 1, used: 1, limited: 1";
+        let (trial, real, gone) = ("POST dryRun=All", "POST", "DELETE");
+        for (said, refused, expected) in [
+            (None, None, vec![trial, gone, real]),
+            (Some(policy), Some(policy), vec![trial]),
+            // There is room once the other Task is gone.
+            (Some(quota), None, vec![trial, gone, real]),
+        ] {
+            let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+            let seen = Arc::clone(&asked);
+            let service = service_fn(move |request: Request<Body>| {
+                let query = request.uri().query().unwrap_or_default();
+                let dry = query.split('&').find(|pair| pair.starts_with("dryRun"));
+                let call = format!("{} {}", request.method(), dry.unwrap_or_default());
+                seen.lock().push(call.trim_end().to_owned());
+                let (code, answer) = match (request.method() == Method::POST, said.filter(|_| dry.is_some()))
+                {
+                    (true, Some(said)) => (
+                        403,
+                        json!({ "apiVersion": "v1", "kind": "Status", "status": "Failure", "message": said,
+                                "reason": "Forbidden", "code": 403 }),
+                    ),
+                    (true, None) => (201, task("cron-uid")),
+                    (false, _) => (
+                        200,
+                        json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" }),
+                    ),
+                };
+                let body = Body::from(answer.to_string().into_bytes());
+                ready(Ok::<_, Infallible>(
+                    Response::builder().status(code).body(body).unwrap(),
+                ))
+            });
+            let doomed = Doomed {
+                name: "nightly-1".to_owned(),
+                uid: "u".to_owned(),
+                version: None,
+            };
+            let wanted: Task = serde_json::from_value(task("cron-uid")).unwrap();
+            let (client, metrics) = (Client::new(service, "team"), Metrics::default());
+            let made = replace_by(&client, &metrics, &nightly(), &[doomed], &wanted).await;
+            assert_eq!(made.unwrap().as_deref(), refused);
+            assert_eq!(*asked.lock(), expected, "{said:?}");
+        }
+    }
+
     /// A CronTask as `kubectl apply` sends it, whose template has that function and these items.
     fn applied(received: &Value, written: &Value) -> Value {
         let spec = |spec: &Value| json!({ "schedule": "0 3 * * *", "taskTemplate": { "spec": spec } });
@@ -280,7 +361,7 @@ mod tests {
     async fn a_task_has_the_nulls_that_kubectl_apply_dropped_from_the_template() {
         let template = |kwargs: Value, item: Value| {
             let function = json!({ "source": "s", "kwargs": kwargs });
-            json!({ "pool": "p", "function": function, "forEach": { "items": [item] } })
+            json!({ "pool": "p", "function": function, "forEach": { "items": [item], "matrix": { "include": [item] } } })
         };
         let received = template(json!({ "a": 1 }), json!({}));
         let there = applied(
@@ -304,7 +385,9 @@ mod tests {
             .unwrap();
         let spec = serde_json::to_value(&made.spec).unwrap();
         assert_eq!(spec["function"]["kwargs"], json!({ "a": 1, "b": null }));
-        assert_eq!(spec["forEach"]["items"], json!([{ "c": null }]));
+        for items in [&spec["forEach"]["items"], &spec["forEach"]["matrix"]["include"]] {
+            assert_eq!(*items, json!([{ "c": null }]));
+        }
     }
 
     #[tokio::test]

@@ -49,6 +49,8 @@ use crate::maps::{of_stored, replay};
 
 /// Ranges in one write of the log.
 const RANGES: usize = 65_536;
+/// What is said of an item that no machine has told the end of.
+const EXHAUSTED: &str = "it was interrupted more often than retries.onInterruption allows";
 
 /// One request at a time retries items of a Task. Those of another Task do not wait for it: it waits for the API server,
 /// which may be slow for one namespace. A Task is known only while a request has or awaits its turn.
@@ -79,16 +81,16 @@ pub(super) async fn read(
     let query = ItemsQuery::parse(&query).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
     // The log of a large map takes memory while it is looked through.
     let _turn = shared.maps.acquire().await;
-    let since = match query.order {
+    let since = match &query.order {
         Order::Index(_) => 0,
-        Order::Log(since) => since,
+        Order::Log(since) => *since,
     };
     let known = shared.last_read.of(&uid);
     let objects = known.as_ref().map(|read| read.records()).unwrap_or_default();
     let records = shared.store.map_records(&uid, since, objects).await;
     let records = records.map_err(unreadable)?;
     let Page { outcomes, rest } = match query.order {
-        Order::Index(from) => {
+        Order::Index(wanted) => {
             let read = if let Some(read) = known.filter(|read| read.is_of(&records)) {
                 read
             } else {
@@ -96,7 +98,7 @@ pub(super) async fn read(
                 Arc::new(read.map_err(super::broken)?.map_err(super::broken)?)
             };
             shared.last_read.keep(&uid, &read);
-            read.by_index(from, query.failed)
+            read.by_index(&wanted, query.failed)
         }
         Order::Log(since) => as_written(&records, since, query.failed),
     };
@@ -130,7 +132,12 @@ fn line(outcome: &Outcome, body: &[u8]) -> String {
         } else {
             reason::INTERRUPTED
         };
-        return format!("{{\"index\":{index},\"attempt\":{attempt},\"reason\":\"{reason}\"}}");
+        let mut line = format!("{{\"index\":{index},\"attempt\":{attempt},\"reason\":\"{reason}\"");
+        // The leader itself ends an item whose machine was lost once too often.
+        if body.is_empty() && !is_success {
+            line.extend([",\"message\":\"", EXHAUSTED, "\""]);
+        }
+        return line + "}";
     };
     let mut line = format!("{{\"index\":{index},\"attempt\":{attempt},{}", &said.json()[1..]);
     if value.is_empty() {
@@ -366,6 +373,26 @@ pub(super) mod tests {
             log.append(records).await.unwrap();
         }
         (folder, store)
+    }
+
+    #[tokio::test]
+    async fn an_item_whose_machines_were_lost_too_often_says_so() {
+        let ended = Ended {
+            index: 3,
+            attempt: 4,
+            cause: Cause::Interruption.number(),
+            is_final: true,
+        };
+        let (_folder, store) = filled(&[vec![Record::Ended(ended, Bytes::new())]]).await;
+        let records = store.map_records(TASK, 0, &[]).await.unwrap();
+        let page = as_written(&records, 0, false);
+        let bodies = store.map_bodies(TASK, &page.outcomes).await.unwrap();
+        let said: serde_json::Value = serde_json::from_str(&line(&page.outcomes[0], &bodies[0])).unwrap();
+        let expected = serde_json::json!({
+            "index": 3, "attempt": 4, "reason": "Interrupted",
+            "message": "it was interrupted more often than retries.onInterruption allows",
+        });
+        assert_eq!(said, expected);
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! where the end of each item is; the next ones begin there, and read the bodies of their own items alone.
 
 use std::{
+    ops::RangeInclusive,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -85,9 +86,11 @@ impl Read {
         self.records.len() == records.len() && self.records.iter().zip(records).all(is_same)
     }
 
-    /// The outcomes of items from this index on, or of failed items alone. An item that runs again has no outcome.
-    pub(super) fn by_index(&self, from: u32, failed: bool) -> Page {
-        let ends = self.ends.iter().skip(from as usize);
+    /// The outcomes of items with these indices that have one and do not run again, or of those that failed.
+    pub(super) fn by_index(&self, indices: &RangeInclusive<u32>, failed: bool) -> Page {
+        let (from, to) = (*indices.start(), *indices.end());
+        let within = (to as usize).saturating_add(1);
+        let ends = self.ends.iter().take(within).skip(from as usize);
         let wanted = ends
             .filter_map(|end| outcome(&self.records, *end))
             .filter(|outcome| !failed || is_failure(outcome));
@@ -223,13 +226,23 @@ mod tests {
             (found, page.rest)
         };
         let all = vec![(0, 1), (1, 2), (2, 1), (3, 1)];
-        assert_eq!(told(read.by_index(0, false)), (all, "{\"end\":4}".to_owned()));
-        assert_eq!(told(read.by_index(2, false)).0, [(2, 1), (3, 1)]);
         assert_eq!(
-            told(read.by_index(0, true)),
+            told(read.by_index(&(0..=u32::MAX), false)),
+            (all, "{\"end\":4}".to_owned())
+        );
+        assert_eq!(told(read.by_index(&(2..=u32::MAX), false)).0, [(2, 1), (3, 1)]);
+        assert_eq!(
+            told(read.by_index(&(0..=u32::MAX), true)),
             (vec![(1, 2)], "{\"end\":2}".to_owned())
         );
-        assert_eq!(told(read.by_index(9, false)), (vec![], "{\"end\":9}".to_owned()));
+        assert_eq!(
+            told(read.by_index(&(9..=u32::MAX), false)),
+            (vec![], "{\"end\":9}".to_owned())
+        );
+        let some = read.by_index(&(1..=2), false);
+        assert_eq!(told(some), (vec![(1, 2), (2, 1)], "{\"end\":3}".to_owned()));
+        let none = read.by_index(&RangeInclusive::new(2, 1), false);
+        assert!(none.outcomes.is_empty());
         let as_they_ended = vec![(3, 1), (1, 1), (0, 1), (2, 1), (1, 2)];
         assert_eq!(told(as_written(&records, 0, false)).0, as_they_ended);
         assert_eq!(told(as_written(&records, 4, false)).0, [(1, 2)]);
@@ -248,12 +261,12 @@ mod tests {
             .map(|index| ended(index, 1, Cause::Success))
             .collect();
         let read_all = read(&all).await.unwrap();
-        let page = read_all.by_index(0, false);
+        let page = read_all.by_index(&(0..=u32::MAX), false);
         assert_eq!(
             (page.outcomes.len(), page.rest),
             (PAGE, format!("{{\"next\":{PAGE}}}"))
         );
-        let page = read_all.by_index(PAGE as u32, false);
+        let page = read_all.by_index(&(PAGE as u32..=u32::MAX), false);
         assert_eq!(
             (page.outcomes.len(), page.rest),
             (1, format!("{{\"end\":{}}}", PAGE + 1))
@@ -265,7 +278,7 @@ mod tests {
         ])
         .await
         .unwrap();
-        let page = reopened.by_index(0, true);
+        let page = reopened.by_index(&(0..=u32::MAX), true);
         let indices: Vec<u32> = page.outcomes.iter().map(|outcome| outcome.ended.index).collect();
         assert_eq!(indices, [0]);
         let far = read(&[ended(u32::MAX, 1, Cause::Success)]).await;
@@ -286,7 +299,7 @@ mod tests {
         let (_folder, store) = filled(&[vec![large(0)], vec![large(1)]]).await;
         let read = Read::of(store.map_records(TASK, 0, &[]).await.unwrap()).unwrap();
         for (index, rest) in [(0, "{\"next\":1}"), (1, "{\"end\":2}")] {
-            let page = read.by_index(index, false);
+            let page = read.by_index(&(index..=u32::MAX), false);
             assert_eq!((page.outcomes.len(), page.rest.as_str()), (1, rest));
         }
     }

@@ -10,20 +10,15 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, ResourceExt, api::ListParams, runtime::reflector::ObjectRef};
-use skyward_api::{
-    Machine, Task, TaskPhase,
-    for_each::ConfigMapKey,
-    shared::EnvFrom,
-    task::{Source, SourceStatus},
-};
+use skyward_api::{Machine, Task, TaskPhase, for_each::ConfigMapKey, shared::EnvFrom, task::Source};
 use skyward_core::clock;
 use skyward_planner::{
     base::key::Key,
     task::{
         dependencies::Found,
         message::{
-            CollectError, CollectOrder, Collected, Effect, Event, FetchKey, FetchOrder, StartError,
-            StartOrder,
+            CollectError, CollectOrder, Collected, Effect, Event, FetchKey, FetchOrder, FetchedSource,
+            StartError, StartOrder,
         },
         model::{RunId, SlotAttempt, Uid},
         references::{Resolved, Unresolved},
@@ -382,7 +377,7 @@ impl EffectRunner {
         Ok(Arc::new(resolved))
     }
 
-    async fn fetch(&self, pool: &Key, order: &FetchOrder) -> Result<SourceStatus, StartError> {
+    async fn fetch(&self, pool: &Key, order: &FetchOrder) -> Result<FetchedSource, StartError> {
         let begun = self.fetches.begun(pool, FetchKey::Number(order.number))?;
         let work = async {
             let agent = self

@@ -20,7 +20,7 @@ use skyward_planner::{
     base::key::Key,
     task::{
         git::{Credential, credential, fault},
-        message::{FetchKey, StartError},
+        message::{FetchKey, FetchedSource, StartError},
         references::Unresolved,
     },
 };
@@ -111,12 +111,11 @@ pub(crate) struct Fetcher<'a> {
 
 impl Fetcher<'_> {
     /// Fetches what the source names now, and keeps it for other machines.
-    pub(crate) async fn first(&self, source: &Source) -> Result<SourceStatus, StartError> {
-        let (found, bytes) = self.fetch(source, "").await?;
-        self.keep(&found.digest, bytes)
-            .await
-            .map_err(StartError::References)?;
-        Ok(found)
+    pub(crate) async fn first(&self, source: &Source) -> Result<FetchedSource, StartError> {
+        let (source, bytes) = self.fetch(source, "").await?;
+        let kept = self.keep(&source.digest, bytes).await;
+        let not_kept = kept.map_err(StartError::References)?;
+        Ok(FetchedSource { source, not_kept })
     }
 
     /// Fetches the files that are on record to the machine, which has not got them.
@@ -131,8 +130,8 @@ impl Fetcher<'_> {
         same(&found.digest, digest, self.machine).map_err(StartError::References)
     }
 
-    /// Puts the bundle into the result store.
-    async fn keep(&self, digest: &str, size: u64) -> Result<(), Unresolved> {
+    /// Puts the bundle into the result store; returns why it is not there, where that passes.
+    async fn keep(&self, digest: &str, size: u64) -> Result<Option<String>, Unresolved> {
         let named: Digest = digest.parse()?;
         let upload = upload_of(self.machine);
         let whole = Part {
@@ -148,7 +147,8 @@ impl Fetcher<'_> {
             let chunks = stream::once(async move { agent.read_bundle(&digest, offset).await });
             Body::from_stream(joined(chunks.try_flatten(), offset))
         });
-        kept.await.or_else(|failure| without_store(failure, self.machine))
+        let kept = kept.await.map(|()| None);
+        kept.or_else(|failure| without_store(failure, self.machine))
     }
 
     async fn fetch(&self, source: &Source, commit: &str) -> Result<(SourceStatus, u64), StartError> {
@@ -220,14 +220,16 @@ fn joined(
     })
 }
 
-/// What it means that a bundle is not in the store: nothing, unless the machine gave out other files than it named.
-fn without_store((code, why): Failure, machine: &str) -> Result<(), Unresolved> {
+/// What it means that a bundle is not in the store: an error where the machine gave out other files than it named, else
+/// why, where that passes by itself. Room for the bundle does not come by itself.
+fn without_store((code, why): Failure, machine: &str) -> Result<Option<String>, Unresolved> {
     if code == StatusCode::UNPROCESSABLE_ENTITY {
         let why = "the files that it gives out are not those that it named";
         return Err(fault(false, machine, why));
     }
     tracing::info!(machine, %why, "files from git are not kept in the result store: each machine fetches them");
-    Ok(())
+    let is_fault = code.is_server_error() && code != StatusCode::INSUFFICIENT_STORAGE;
+    Ok((is_fault || code == StatusCode::TOO_MANY_REQUESTS).then_some(why))
 }
 
 /// Why there is no reply of the machine, which has seen the credential.
@@ -446,15 +448,15 @@ mod tests {
     #[test]
     fn only_a_machine_that_gives_out_other_files_is_not_believed_where_nothing_is_stored() {
         let of = |code: StatusCode| without_store((code, "why".into()), "p-0");
-        for code in [
-            StatusCode::INSUFFICIENT_STORAGE,
-            StatusCode::TOO_MANY_REQUESTS,
-            StatusCode::NOT_FOUND,
-            StatusCode::INTERNAL_SERVER_ERROR,
-            StatusCode::BAD_GATEWAY,
-            StatusCode::GATEWAY_TIMEOUT,
+        for (code, passes) in [
+            (StatusCode::INSUFFICIENT_STORAGE, false),
+            (StatusCode::TOO_MANY_REQUESTS, true),
+            (StatusCode::NOT_FOUND, false),
+            (StatusCode::INTERNAL_SERVER_ERROR, true),
+            (StatusCode::BAD_GATEWAY, true),
+            (StatusCode::GATEWAY_TIMEOUT, true),
         ] {
-            assert_eq!(of(code), Ok(()));
+            assert_eq!(of(code), Ok(passes.then(|| "why".to_owned())), "{code}");
         }
         let error = of(StatusCode::UNPROCESSABLE_ENTITY).unwrap_err();
         assert_eq!(error.reason, reason::SOURCE_UNAVAILABLE);

@@ -282,9 +282,9 @@ async fn drop_passed(context: &Context, mut passed: Vec<Passed>, dropped: &mut D
     if context.holds.any() {
         return;
     }
-    // What a map has yet to read stays: it is found again an hour later.
-    passed.retain(|passed| context.awaited.may_go(&passed.namespace, &passed.name));
-    match drop_stored(&context.store, &passed, dropped).await {
+    // What a map has yet to read stays, as does all once a restore is found: it is looked at again an hour later.
+    let may_go = |one: &Passed| !context.holds.any() && context.awaited.may_go(&one.namespace, &one.name);
+    match drop_stored(&context.client, &context.store, &passed, dropped, may_go).await {
         Ok(0) => {}
         Ok(deleted) => tracing::info!(
             deleted,
@@ -298,17 +298,25 @@ async fn drop_passed(context: &Context, mut passed: Vec<Passed>, dropped: &mut D
 
 /// Answers of how many Tasks something was deleted, or the first failure.
 async fn drop_stored(
+    client: &Client,
     store: &Arc<Store>,
     passed: &[Passed],
     dropped: &mut Dropped,
-) -> Result<usize, skyward_store::Error> {
-    let stored: HashSet<String> = store.task_uids().await?.into_iter().collect();
+    may_go: impl Fn(&Passed) -> bool,
+) -> Result<usize, String> {
+    let stored = store.task_uids().await.map_err(|error| error.to_string())?;
+    let stored: HashSet<String> = stored.into_iter().collect();
     let (mut deleted, mut failures) = (0, Vec::new());
     for one in passed {
-        let any = match one.kept {
-            _ if !stored.contains(&*one.uid) => Ok(false),
-            Kept::Logs => store.drop_logs(&one.uid).await,
-            Kept::Results => store.drop_results(&one.uid).await,
+        let any = if stored.contains(&*one.uid) {
+            match has_still_passed(client, one).await {
+                Ok(true) if may_go(one) => drop_one(store, one).await,
+                // What the next look finds of it decides.
+                Ok(_) => continue,
+                Err(error) => Err(error),
+            }
+        } else {
+            Ok(false)
         };
         match any {
             Ok(any) => {
@@ -322,6 +330,25 @@ async fn drop_stored(
         }
     }
     failures.into_iter().next().map_or(Ok(deleted), Err)
+}
+
+/// Whether it has expired by what the Task says now. The list of what has expired may be an hour old where the store is slow:
+/// a user may have given the Task more time since, and may have its items run again.
+async fn has_still_passed(client: &Client, one: &Passed) -> Result<bool, String> {
+    let tasks: Api<Guarded<Task>> = Api::namespaced(client.clone(), &one.namespace);
+    let task = tasks.get_opt(&one.name).await.map_err(|error| words(&error))?;
+    // The sweep deletes what is left of a Task that is gone.
+    let task = task.and_then(|task| task.0.ok());
+    Ok(task.is_some_and(|task| passed(&task, clock::now()).contains(one)))
+}
+
+/// Answers whether there was anything to delete.
+async fn drop_one(store: &Arc<Store>, one: &Passed) -> Result<bool, String> {
+    let any = match one.kept {
+        Kept::Logs => store.drop_logs(&one.uid).await,
+        Kept::Results => store.drop_results(&one.uid).await,
+    };
+    any.map_err(|error| error.to_string())
 }
 
 /// Deletes the Task if it is still due and settled. Answers when to look again; `None`: it is gone, or stays.

@@ -242,7 +242,8 @@ fn the_line_that_tells_the_most_and_the_cause() {
 #[test]
 fn each_cause_names_the_field_that_mends_it() {
     for step in ["packages", "apt", "python"] {
-        assert!(Cause::Certificates.remedy(step).contains("image.caBundleRef"));
+        let remedy = Cause::Certificates.remedy(step);
+        assert!(remedy.contains("image.caBundleRef") && remedy.contains("ca-certificates in image.apt"));
         assert!(Cause::Unreachable.remedy(step).contains("image.stepsEnvFrom"));
     }
     assert!(Cause::Unreachable.remedy("packages").contains("image.pipIndexes"));

@@ -36,6 +36,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use aws_sdk_sts::operation::get_caller_identity::GetCallerIdentityOutput;
 use catalogue::Catalogue;
 pub use cloud::ENDPOINTS;
 use cloud::{Cloud, call, within};
@@ -51,10 +52,11 @@ use skyward_core::{
     Accepted, Account, Capabilities, CredentialKey, Deletion, ErrorKind, Leftover, MachineRef, Market, Offer,
     Order, PoolScope, Provider, ProviderError, ProviderMachine, Scope,
     provider::{
-        BilledTime, Halted, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, Regions, SelfStop,
+        AccountFact, BilledTime, Halted, HostKeys, Idempotency, MarkWriters, Marking, ReclaimNotice, Regions,
+        SelfStop,
     },
 };
-use skyward_provider_kit::{Cache, Connected, kind};
+use skyward_provider_kit::{Cache, Connected, kind, said};
 use tokio::time::Instant;
 
 /// Name of this kind of provider.
@@ -206,6 +208,12 @@ impl Aws {
             .collect()
     }
 
+    /// Whose credentials these are.
+    async fn identity(&self) -> Result<GetCallerIdentityOutput, ProviderError> {
+        let sts = self.cloud.sts().await?;
+        call("check the credentials", sts.get_caller_identity().send()).await
+    }
+
     /// Whether a machine was just ordered.
     fn is_recent(&self, machine_uid: &str) -> bool {
         self.recent.known(&machine_uid.to_owned()).is_some()
@@ -219,15 +227,24 @@ impl Provider for Aws {
     }
 
     async fn account(&self) -> Result<String, ProviderError> {
-        let sts = self.cloud.sts().await?;
-        let answer = call("check the credentials", sts.get_caller_identity().send()).await?;
-        answer.account().map(str::to_owned).ok_or_else(|| {
+        let identity = self.identity().await?;
+        identity.account().map(str::to_owned).ok_or_else(|| {
             ProviderError::new(
                 ErrorKind::Transient,
                 "check the credentials",
                 "AWS named no account",
             )
         })
+    }
+
+    /// An operator without keys acts as whatever it finds: its service account's role, or the role of its node.
+    async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
+        let identity = self.identity().await?;
+        let fact = |arn: &str| AccountFact {
+            what: "user or role",
+            value: said(arn),
+        };
+        Ok(identity.arn().map(fact).into_iter().collect())
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

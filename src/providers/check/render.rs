@@ -228,7 +228,42 @@ fn without(text: &str, credentials: &Credentials) -> String {
     }
     // A part of another must not keep that from being found.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
-    parts
-        .iter()
-        .fold(text.to_owned(), |text, part| text.replace(part.as_str(), HIDDEN))
+    parts.iter().fold(text.to_owned(), |text, part| hide(&text, part))
+}
+
+/// A text without this part of the credentials.
+fn hide(text: &str, part: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = repeated(rest, part);
+        if length == 0 {
+            out.push(first);
+        } else {
+            out.push_str(HIDDEN);
+        }
+        rest = rest.get(length.max(first.len_utf8())..).unwrap_or_default();
+    }
+    out
+}
+
+/// How many bytes of a text's beginning repeat this part of the credentials: as it is, or as an address or a form has it,
+/// where any of its bytes may be percent-encoded.
+fn repeated(text: &str, part: &str) -> usize {
+    if text.starts_with(part) {
+        return part.len();
+    }
+    let after = part.bytes().try_fold(text.as_bytes(), |rest, byte| match rest {
+        [b'%', high, low, rest @ ..] if encoded(*high, *low) == Some(byte.into()) => Some(rest),
+        [b'+', rest @ ..] if byte == b' ' => Some(rest),
+        [first, rest @ ..] if *first == byte => Some(rest),
+        _ => None,
+    });
+    after.map_or(0, |after| text.len() - after.len())
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn encoded(high: u8, low: u8) -> Option<u32> {
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    Some(digit(high)? * 16 + digit(low)?)
 }

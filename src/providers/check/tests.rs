@@ -227,6 +227,35 @@ async fn credentials_that_the_cloud_repeats_are_hidden_in_each_form() {
     assert_eq!(json["offers"]["refused"]["kind"], "transient");
 }
 
+/// A cloud that complains about an address or a form repeats it as it came; libraries encode different bytes, in
+/// digits of either case.
+#[tokio::test]
+async fn credentials_that_the_cloud_repeats_percent_encoded_are_hidden() {
+    for (secret, repeated) in [
+        ("ab+c/d=", "ab%2Bc%2Fd%3D"),
+        ("ab+c/d=", "ab%2bc/d%3d"),
+        ("ab c d é", "ab+c%20d+%C3%A9"),
+        ("ab%c%2Fd", "ab%25c%252Fd"),
+        ("ab\nc\"de", "ab%0Ac%22de"),
+        ("abcdef", "%61%62%63%64%65%66"),
+        ("abcdef", "abc%64ef"),
+    ] {
+        let told = Told {
+            offers: Err(problem(
+                ErrorKind::Transient,
+                &format!("GET /?key={repeated}&a=1"),
+            )),
+            ..Told::new()
+        };
+        let credentials = Credentials::new([("TOKEN".to_owned(), Secret::new(secret))]);
+        let report = look(&told, None).await;
+        for format in [Format::Text, Format::Json] {
+            let text = report.render(format, &credentials);
+            assert!(text.contains("GET /?key=[hidden]&a=1"), "{secret}:\n{text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_cloud_writes_no_lines_of_its_own_into_a_report() {
     let told = Told {

@@ -2,6 +2,7 @@
 //! looked at by itself.
 
 use async_trait::async_trait;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use skyward_core::{Endpoints, ErrorKind, ProviderError};
 use skyward_provider_kit::{
@@ -12,7 +13,7 @@ use skyward_provider_kit::{
 use super::{
     errors,
     map::firewall,
-    wire::{AcceleratorType, Instance, MachineType, Operation, Scope, Zone},
+    wire::{AcceleratorType, Instance, MachineType, Operation, Place, Scope, Zone},
 };
 
 /// Name of the address of the API, and Google's own.
@@ -36,6 +37,11 @@ pub const LIMITS: &[Rule] = &[Rule::account(Rate::per_minute(600))];
 const PAGE: (&str, &str) = ("maxResults", "500");
 /// The machines of Skyward in a project.
 const OURS: &str = "labels.managed-by=skyward";
+
+/// The path of one machine.
+const INSTANCE: &str = "/compute/v1/projects/{project}/zones/{zone}/instances/{instance}";
+/// The path of all rules of firewalls.
+const RULES: &str = "/compute/v1/projects/{project}/global/firewalls";
 
 /// A list in pages. One without entries is left out.
 const fn pages(entries: &'static str) -> List {
@@ -75,30 +81,33 @@ pub struct Client {
 
 impl Client {
     /// The project: its `id` is a number that it always has.
-    pub async fn project(&self) -> Result<Value, ProviderError> {
+    pub async fn project<T: DeserializeOwned>(&self) -> Result<T, ProviderError> {
         let call = Call::get("look at the project", "/compute/v1/projects/{project}");
         self.rest.read(call.with(&self.project)).await
     }
 
-    /// The machines with our label in all zones, with the zones in which there are none.
-    pub async fn instances(&self) -> Result<Vec<(String, Scope<Instance>)>, ProviderError> {
-        let pattern = "/compute/v1/projects/{project}/aggregated/instances";
-        let call = Call::get("list the instances", pattern).with(&self.project);
-        let call = call.query("filter", OURS).query(PAGE.0, PAGE.1);
-        self.rest.list(call, ZONES).await
+    /// A list of what the project has, in pages.
+    fn listing(&self, what: &'static str, pattern: &'static str) -> Call {
+        Call::get(what, pattern).with(&self.project).query(PAGE.0, PAGE.1)
     }
 
-    /// Every machine of the project, likewise.
-    pub async fn all_instances(&self) -> Result<Vec<(String, Scope<Instance>)>, ProviderError> {
+    /// The regions with their quotas.
+    pub async fn regions(&self) -> Result<Vec<Place>, ProviderError> {
+        let call = self.listing("list the regions", "/compute/v1/projects/{project}/regions");
+        self.rest.list(call, pages("/items")).await
+    }
+
+    /// The machines in all zones, with the zones in which there are none: those with our label, or every one.
+    pub async fn instances(&self, every: bool) -> Result<Vec<(String, Scope<Instance>)>, ProviderError> {
         let pattern = "/compute/v1/projects/{project}/aggregated/instances";
-        let call = Call::get("list the instances", pattern).with(&self.project);
-        self.rest.list(call.query(PAGE.0, PAGE.1), ZONES).await
+        let call = self.listing("list the instances", pattern);
+        let call = if every { call } else { call.query("filter", OURS) };
+        self.rest.list(call, ZONES).await
     }
 
     /// One machine, by its id or its name; an unknown one is an answer here.
     pub async fn instance(&self, zone: &str, id: &str) -> Result<Option<Instance>, ProviderError> {
-        let pattern = "/compute/v1/projects/{project}/zones/{zone}/instances/{instance}";
-        let call = Call::get("look at the instance", pattern).with(&self.project);
+        let call = Call::get("look at the instance", INSTANCE).with(&self.project);
         self.rest.find(call.with(zone).with(id)).await
     }
 
@@ -112,8 +121,7 @@ impl Client {
 
     /// Ends a machine, by its id. Its disk and its address go with it.
     pub async fn delete(&self, zone: &str, id: &str) -> Result<(), ProviderError> {
-        let pattern = "/compute/v1/projects/{project}/zones/{zone}/instances/{instance}";
-        let call = Call::delete("delete the instance", pattern, &self.project);
+        let call = Call::delete("delete the instance", INSTANCE, &self.project);
         self.rest.done(call.with(zone).with(id)).await
     }
 
@@ -126,24 +134,21 @@ impl Client {
 
     /// Zones of all regions.
     pub async fn zones(&self) -> Result<Vec<Zone>, ProviderError> {
-        let call = Call::get("list the zones", "/compute/v1/projects/{project}/zones");
-        let call = call.with(&self.project).query(PAGE.0, PAGE.1);
+        let call = self.listing("list the zones", "/compute/v1/projects/{project}/zones");
         self.rest.list(call, pages("/items")).await
     }
 
     /// Types of machines of a zone.
     pub async fn machine_types(&self, zone: &str) -> Result<Vec<MachineType>, ProviderError> {
         let pattern = "/compute/v1/projects/{project}/zones/{zone}/machineTypes";
-        let call = Call::get("list the machine types", pattern).with(&self.project);
-        let call = call.with(zone).query(PAGE.0, PAGE.1);
+        let call = self.listing("list the machine types", pattern).with(zone);
         self.rest.list(call, pages("/items").or_none()).await
     }
 
     /// Types of GPUs of a zone.
     pub async fn accelerator_types(&self, zone: &str) -> Result<Vec<AcceleratorType>, ProviderError> {
         let pattern = "/compute/v1/projects/{project}/zones/{zone}/acceleratorTypes";
-        let call = Call::get("list the accelerator types", pattern).with(&self.project);
-        let call = call.with(zone).query(PAGE.0, PAGE.1);
+        let call = self.listing("list the accelerator types", pattern).with(zone);
         self.rest.list(call, pages("/items").or_none()).await
     }
 }
@@ -158,9 +163,7 @@ impl Store for Firewalls {
     }
 
     async fn list(&self) -> Result<Vec<Stored>, ProviderError> {
-        let pattern = "/compute/v1/projects/{project}/global/firewalls";
-        let call = Call::get(FIREWALLS.list, pattern).with(&self.0.project);
-        let call = call.query(PAGE.0, PAGE.1);
+        let call = self.0.listing(FIREWALLS.list, RULES);
         let rules: Vec<Value> = self.0.rest.list(call, pages("/items").or_none()).await?;
         let stored = |rule: &Value| {
             let name = rule["name"].as_str()?.to_owned();
@@ -174,8 +177,7 @@ impl Store for Firewalls {
     }
 
     async fn add(&self, name: &str, content: &str) -> Result<String, ProviderError> {
-        let pattern = "/compute/v1/projects/{project}/global/firewalls";
-        let call = Call::post(FIREWALLS.add, pattern).with(&self.0.project);
+        let call = Call::post(FIREWALLS.add, RULES).with(&self.0.project);
         let begun: Operation = self.0.rest.read(call.json(firewall(name, content))).await?;
         let ended = if begun.is_done() {
             begun

@@ -127,7 +127,11 @@ impl Settings {
 
     /// Whether machines of a zone are offered.
     pub fn offers(&self, zone: &str) -> bool {
-        let region = region_of(zone);
+        self.has(region_of(zone))
+    }
+
+    /// Whether machines of a region are offered.
+    pub fn has(&self, region: &str) -> bool {
         region == region_of(self.zone()) || self.regions.iter().any(|chosen| chosen == region)
     }
 

@@ -10,6 +10,7 @@ use skyward_core::{
 use skyward_provider_kit::{
     http::{Answer, Effect, Remedies, judge},
     mentions, said, says,
+    text::message,
 };
 
 use super::{client::FIREWALLS, config::region_of, wire::Operation};
@@ -111,14 +112,7 @@ pub fn of_operation(operation: &Operation, what: &'static str) -> Option<Provide
         400..500 => (ErrorKind::InvalidOrder, Some(REMEDIES.settings)),
         _ => (ErrorKind::Transient, None),
     };
-    let mut message = said(&words);
-    if message.is_empty() {
-        "Google says no more".clone_into(&mut message);
-    }
-    if let Some(remedy) = remedy {
-        message = format!("{message}. {remedy}");
-    }
-    let mut error = ProviderError::new(kind, what, message);
+    let mut error = ProviderError::new(kind, what, message(&words, "Google says no more", remedy));
     error.code = Some(said(&code)).filter(|code| !code.is_empty());
     Some(error)
 }

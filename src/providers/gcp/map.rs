@@ -1,6 +1,6 @@
 //! An order becomes a request to Compute Engine, an instance becomes a machine. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 use serde_json::{Value, json};
 use skyward_api::shared::whole_gb;
@@ -10,7 +10,7 @@ use skyward_core::{
     provider::AccountFact,
 };
 use skyward_provider_kit::{
-    account_facts, boot, digest,
+    boot, digest,
     lookup::Listed,
     marks::{self, Tags},
     time,
@@ -21,7 +21,7 @@ use super::{
     config::Settings,
     errors,
     kind::{Kind, tail},
-    wire::{Attached, Instance, Operation, Scope},
+    wire::{Attached, Instance, Operation, Place, Scope},
 };
 
 /// Marks are labels, whose keys and values have this alphabet.
@@ -38,6 +38,8 @@ const IMAGE: &str =
     "projects/deeplearning-platform-release/global/images/family/common-cu128-ubuntu-2204-nvidia-570";
 /// What a service account of a machine may be used for: its own rights say how far.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+/// Quotas of CPUs that machines with GPUs count in.
+const CPUS: [&str; 4] = ["CPUS_ALL_REGIONS", "CPUS", "PREEMPTIBLE_CPUS", "A2_CPUS"];
 /// Google runs the start-up script at each boot, and its images may keep root out.
 const ONCE: &str = "#!/bin/sh\n\
     [ -e /var/lib/skyward-booted ] && exit 0\n\
@@ -347,19 +349,27 @@ pub fn machine(instance: &Instance, is_ended: bool) -> Option<ProviderMachine> {
     })
 }
 
-/// What a project tells of its one quota that is not a region's.
-pub fn facts(project: &Value) -> Vec<AccountFact> {
-    let mut quotas = project["quotas"].as_array().into_iter().flatten();
-    let of_gpus = quotas.find(|quota| quota["metric"] == "GPUS_ALL_REGIONS");
-    of_gpus.map_or_else(Vec::new, |quota| {
-        account_facts(
-            quota,
-            &[
-                ("quota of GPUs in all regions", "/limit"),
-                ("of that in use", "/usage"),
-            ],
-        )
-    })
+/// The quotas of the project and of its chosen regions that orders count in.
+pub fn facts(project: &Place, regions: &[Place], settings: &Settings) -> Vec<AccountFact> {
+    let counts = |metric: &str| {
+        let is_gpu = metric.ends_with("_GPUS") && !metric.starts_with("COMMITTED_");
+        CPUS.contains(&metric) || metric == "GPUS_ALL_REGIONS" || (is_gpu && !metric.contains("_VWS_"))
+    };
+    let number = |told: Option<f64>| told.map_or("?".to_owned(), |number| number.to_string());
+    let chosen = regions.iter().filter(|region| settings.has(&region.name));
+    let fact = |place: &Place| {
+        let quotas = place.quotas.iter().filter(|quota| counts(&quota.metric));
+        let told = quotas.map(|quota| {
+            let (usage, limit) = (number(quota.usage), number(quota.limit));
+            format!("{} {usage} of {limit}", quota.metric)
+        });
+        let told = told.collect::<Vec<_>>().join(", ");
+        (!told.is_empty()).then(|| AccountFact {
+            what: "quotas in use",
+            value: format!("{} {told}", place.name),
+        })
+    };
+    iter::once(project).chain(chosen).filter_map(fact).collect()
 }
 
 fn phase(instance: &Instance, reachable: bool, is_ended: bool) -> ProviderPhase {

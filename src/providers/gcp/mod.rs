@@ -32,13 +32,14 @@ use skyward_provider_kit::{
     http::{Answer, Auth, Batched, Rest, Rule, ServiceAccount},
     lookup::{self, Ended, Listed as _, Service},
     shared::Shared,
+    text::plain,
 };
 
 use client::{CREATE, Client, FIREWALLS, Firewalls};
 use config::{KEY, PROJECT, Settings};
 use kind::Kind;
 use offers::{Catalogue, Sold};
-use wire::{Instance, Operation};
+use wire::{Instance, Operation, Place};
 
 /// Name of this kind of provider.
 pub const KIND: &str = "gcp";
@@ -214,18 +215,15 @@ impl Service for Gcp {
 
     /// The number of the project, which stays when settings name the project in another way.
     async fn account(&self) -> Result<Option<String>, ProviderError> {
-        let (project, _) = tokio::try_join!(self.client.project(), self.machines())?;
-        let id = match &project["id"] {
-            Value::String(id) => id.clone(),
-            Value::Number(id) => id.to_string(),
-            _ => self.client.project.clone(),
-        };
-        Ok(Some(id))
+        let (project, _) = tokio::try_join!(self.client.project::<Value>(), self.machines())?;
+        let number = Some(plain(&project["id"])).filter(|number| !number.is_empty());
+        Ok(number.or_else(|| Some(self.client.project.clone())))
     }
 
     /// A new project has a quota of 0: nothing can be ordered although everything is offered.
     async fn account_facts(&self) -> Result<Vec<AccountFact>, ProviderError> {
-        Ok(map::facts(&self.client.project().await?))
+        let (project, regions) = tokio::try_join!(self.client.project::<Place>(), self.client.regions())?;
+        Ok(map::facts(&project, &regions, &self.settings))
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {
@@ -235,14 +233,14 @@ impl Service for Gcp {
     }
 
     async fn machines(&self) -> Result<Vec<Instance>, ProviderError> {
-        let listed = map::listed(self.client.instances().await?)?;
+        let listed = map::listed(self.client.instances(false).await?)?;
         Ok(self.priced(listed))
     }
 
     async fn machine(&self, id: &str) -> Result<Option<Instance>, ProviderError> {
         let Some(ordered) = self.ordered.known(&id.to_owned()) else {
             // Its zone is not known here, and a person may have taken our label away.
-            let mut all = map::listed(self.client.all_instances().await?)?;
+            let mut all = map::listed(self.client.instances(true).await?)?;
             all.retain(|instance| instance.id == id);
             return Ok(self.priced(all).pop());
         };

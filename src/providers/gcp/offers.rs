@@ -47,21 +47,8 @@ pub type Catalogue = BTreeMap<String, Sold>;
 pub fn offers(catalogue: &Catalogue, settings: &Settings) -> Vec<Offer> {
     let mut offers = Vec::new();
     for (zone, sold) in catalogue.iter().filter(|(zone, _)| settings.offers(zone)) {
-        let machines = sold.machines.iter().filter(|machine| is_sold(machine));
-        for machine in machines {
-            if let Some(gpus) = built_in(machine) {
-                let kind = Kind {
-                    machine: machine.name.clone(),
-                    added: None,
-                };
-                offers.push(offer(&kind, machine, gpus, zone, settings));
-            }
-        }
-        for (kind, machine) in general(sold) {
-            if let Some(gpus) = kind.added.as_ref().and_then(|(name, count)| gpus(name, *count)) {
-                offers.push(offer(&kind, machine, gpus, zone, settings));
-            }
-        }
+        let all = built_in(sold).chain(general(sold));
+        offers.extend(all.map(|(kind, machine, gpus)| offer(&kind, machine, gpus, zone, settings)));
     }
     offers
 }
@@ -88,11 +75,11 @@ fn offer(kind: &Kind, machine: &MachineType, gpus: Accelerators, zone: &str, set
     }
 }
 
-/// Whether a machine can be ordered, with the default image: that is of this architecture. An order is refused whose
-/// type has another form.
-fn is_sold(machine: &MachineType) -> bool {
-    let is_ours = Kind::parse(&machine.name).is_some_and(|kind| kind.added.is_none());
-    is_ours && machine.architecture.as_deref() != Some("ARM64") && !is_over(&machine.deprecated)
+/// What an order of a machine names, where it can be ordered with the default image: that is of this architecture. An
+/// order is refused whose type has another form.
+fn ordered(machine: &MachineType) -> Option<Kind> {
+    let is_sold = machine.architecture.as_deref() != Some("ARM64") && !is_over(&machine.deprecated);
+    Kind::parse(&machine.name).filter(|kind| is_sold && kind.added.is_none())
 }
 
 /// Whether Google sells something no longer.
@@ -100,31 +87,29 @@ fn is_over(deprecated: &Value) -> bool {
     matches!(deprecated["state"].as_str(), Some("OBSOLETE" | "DELETED"))
 }
 
-/// The GPUs that belong to a machine type.
-fn built_in(machine: &MachineType) -> Option<Accelerators> {
-    let built_in = machine.accelerators.first()?;
-    gpus(&built_in.guest_accelerator_type, built_in.guest_accelerator_count)
+/// Machines of a zone to which GPUs belong.
+fn built_in(sold: &Sold) -> impl Iterator<Item = (Kind, &MachineType, Accelerators)> {
+    sold.machines.iter().filter_map(|machine| {
+        let own = machine.accelerators.first()?;
+        let gpus = gpus(&own.guest_accelerator_type, own.guest_accelerator_count)?;
+        Some((ordered(machine)?, machine, gpus))
+    })
 }
 
 /// General machines of a zone with GPUs added.
-fn general(sold: &Sold) -> impl Iterator<Item = (Kind, &MachineType)> {
+fn general(sold: &Sold) -> impl Iterator<Item = (Kind, &MachineType, Accelerators)> {
     let can_be_added =
-        |gpus: &&AcceleratorType| ADDED.contains(&gpus.name.as_str()) && !is_over(&gpus.deprecated);
-    sold.accelerators
-        .iter()
-        .filter(can_be_added)
-        .flat_map(move |gpus| {
-            let fits = move |(count, _): &&(u32, &str)| *count <= gpus.maximum_cards_per_instance;
-            GENERAL.iter().filter(fits).filter_map(move |(count, name)| {
-                let mut machines = sold.machines.iter().filter(|machine| is_sold(machine));
-                let machine = machines.find(|machine| machine.name == *name)?;
-                let kind = Kind {
-                    machine: (*name).to_owned(),
-                    added: Some((gpus.name.clone(), *count)),
-                };
-                Some((kind, machine))
-            })
+        |card: &&AcceleratorType| ADDED.contains(&card.name.as_str()) && !is_over(&card.deprecated);
+    let cards = sold.accelerators.iter().filter(can_be_added);
+    cards.flat_map(move |card| {
+        let fits = move |(count, _): &&(u32, &str)| *count <= card.maximum_cards_per_instance;
+        GENERAL.iter().filter(fits).filter_map(move |(count, name)| {
+            let machine = sold.machines.iter().find(|machine| machine.name == *name)?;
+            let mut kind = ordered(machine)?;
+            kind.added = Some((card.name.clone(), *count));
+            Some((kind, machine, gpus(&card.name, *count)?))
         })
+    })
 }
 
 /// So many GPUs of a type; `None` where it is none of NVIDIA's, as TPUs are.

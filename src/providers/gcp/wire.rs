@@ -87,6 +87,29 @@ pub struct Operation {
     pub http_error_status_code: u16,
 }
 
+/// What has quotas: the project, or a region.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Place {
+    /// Its name, such as `us-central1`.
+    #[serde(default)]
+    pub name: String,
+    /// Its quotas.
+    #[serde(default)]
+    pub quotas: Vec<Quota>,
+}
+
+/// How much there may be of something.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Quota {
+    /// Of what, such as `NVIDIA_L4_GPUS`.
+    #[serde(default)]
+    pub metric: String,
+    /// How much there may be.
+    pub limit: Option<f64>,
+    /// How much of that there is.
+    pub usage: Option<f64>,
+}
+
 /// A zone.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Zone {

@@ -62,6 +62,13 @@ pub fn said(text: &str) -> String {
     cut(&line, 500).trim_end_matches(['.', ' ']).to_owned()
 }
 
+/// A cloud's message for ours, or what is said where the cloud gives none, and what to do.
+pub fn message(words: &str, otherwise: &str, remedy: Option<&str>) -> String {
+    let said = said(words);
+    let words = if said.is_empty() { otherwise } else { &said };
+    remedy.map_or_else(|| words.to_owned(), |remedy| format!("{words}. {remedy}"))
+}
+
 /// A value in words, such as `quota 0, resource L4`.
 pub fn plain(value: &Value) -> String {
     let joined = |words: &mut dyn Iterator<Item = String>| words.collect::<Vec<_>>().join(", ");

@@ -20,9 +20,12 @@ mod tests;
 
 const PREPARE: &str = include_str!("scripts/prepare.sh");
 const UPLOAD: &str = include_str!("scripts/upload.sh");
-const CERTIFICATES: &str = include_str!("scripts/certificates.sh");
-const APT: &str = include_str!("scripts/apt.sh");
-const UV: &str = include_str!("scripts/uv.sh");
+const CERTIFICATES: &str = concat!(
+    include_str!("scripts/bundle.sh"),
+    include_str!("scripts/certificates.sh")
+);
+const APT: &str = concat!(include_str!("scripts/bundle.sh"), include_str!("scripts/apt.sh"));
+const UV: &str = concat!(include_str!("scripts/bundle.sh"), include_str!("scripts/uv.sh"));
 const PYTHON: &str = include_str!("scripts/python.sh");
 const REQUIREMENTS: &str = include_str!("scripts/requirements.sh");
 const RESOLVE: &str = include_str!("scripts/resolve.sh");
@@ -100,7 +103,9 @@ pub(super) fn apt(spec: &Spec, facts: &Facts, limit: Duration) -> Marked {
     let script = Script::default()
         .set("home", &facts.home)
         .set("packages", &spec.apt.join(" "));
-    marked(script, APT).after(variables(spec, facts).set("lock_wait", &wait.to_string()))
+    // The packages are the machine's, whatever the environment that is being made.
+    let head = variables(spec, facts).set("env", &folder(spec, facts));
+    marked(script, APT).after(head.set("lock_wait", &wait.to_string()))
 }
 
 /// A Python of that version.

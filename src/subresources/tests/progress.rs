@@ -35,6 +35,19 @@ async fn what_the_leader_heard_last_is_told_before_it_stands_in_the_status() {
 }
 
 #[tokio::test]
+async fn a_task_with_items_is_as_far_as_its_items_and_its_ranks_tell_of_single_ones() {
+    let mut status = running("");
+    status["done"] = "12/1000".into();
+    let world = World::with("t", status).says(2, 0, 3, 10).says(2, 1, 4, 10);
+    let for_each = serde_json::from_value(json!({ "count": 1000 })).unwrap();
+    if let Some(task) = world.tasks.lock().get_mut("t") {
+        task.spec.for_each = Some(for_each);
+    }
+    let told = progress(world).await;
+    assert_eq!((&*told.progress, told.ranks.len()), ("12/1000", 2));
+}
+
+#[tokio::test]
 async fn a_leader_that_has_just_begun_and_a_task_that_ended_tell_what_the_status_says() {
     let new = World::with("t", running("5/9")).log(2, 0, &[]);
     assert_eq!(progress(new).await.progress, "5/9");

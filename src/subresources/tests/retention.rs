@@ -44,6 +44,27 @@ async fn what_has_expired_is_gone_for_its_readers_before_anybody_deletes_it() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_deleted_is_not_taken_for_an_empty_one_although_it_may_be_kept_for_longer_now() {
+    for (printed, lines, expected) in [
+        ("hello", vec!["1 o F hello"], StatusCode::OK),
+        ("hello", vec![], StatusCode::GONE),
+        ("", vec![], StatusCode::OK),
+    ] {
+        let status = json!({
+            "phase": "Succeeded", "attempt": 1, "placed": [{ "slot": 0, "attempt": 1 }],
+            "results": [{ "rank": 0, "machine": "m", "attempt": 1, "reason": "Succeeded", "logTail": printed }],
+        });
+        let server = Server::start(World::with("t", status).log(1, 0, &lines)).await;
+        let (got, body) = server.get("t/log").await;
+        assert_eq!(got, expected, "{printed:?}, stored: {lines:?}: {body}");
+        if expected == StatusCode::GONE {
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            assert_eq!(answer["reason"], "ResultsExpired");
+        }
+    }
+}
+
+#[tokio::test]
 async fn who_wants_items_to_run_again_after_their_outcomes_have_expired_is_told_what_to_do() {
     let world = world(json!({ "results": "1h" }));
     let items = serde_json::from_value(json!({ "count": 3 })).unwrap();

@@ -374,17 +374,15 @@ fn all_regions(visit: &Visit<'_>) -> Vec<Item> {
     names.dedup();
     let shown = |name: &str| {
         let zones: Vec<&str> = ZONES.into_iter().filter(|zone| region_of(zone) == name).collect();
-        let mut quotas = Vec::new();
-        for (card, _) in METRICS {
-            let metrics = [Market::OnDemand, Market::Spot].map(|market| metric_of(card, market));
-            for metric in metrics.into_iter().flatten() {
-                let (limit, used) = (limit_in(visit, name, &metric), used_in(visit, name, &metric));
-                quotas.push(quota(&metric, limit, used));
-            }
-        }
+        let both = |(card, _)| [Market::OnDemand, Market::Spot].map(|market| metric_of(card, market));
+        let metrics = METRICS.into_iter().flat_map(both).flatten();
+        let quotas = metrics.map(|metric| {
+            let (limit, used) = (limit_in(visit, name, &metric), used_in(visit, name, &metric));
+            quota(&metric, limit, used)
+        });
+        let (status, quotas) = (status(zones[0]), quotas.collect::<Vec<_>>());
         let links = zones.iter().map(|zone| url(&format!("{project}/zones/{zone}")));
-        let links: Vec<String> = links.collect();
-        let fields = json!({ "quotas": quotas, "status": status(zones[0]), "zones": links });
+        let fields = json!({ "quotas": quotas, "status": status, "zones": links.collect::<Vec<_>>() });
         let shown = head("region", name, &format!("{project}/regions/{name}"), fields);
         (String::new(), name.to_owned(), shown)
     };

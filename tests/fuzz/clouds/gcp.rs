@@ -10,7 +10,7 @@ use skyward_providers::gcp::{
     kind::Kind,
     map,
     offers::{self, Catalogue, Sold},
-    wire::{Instance, Operation, Scope},
+    wire::{Instance, Operation, Place, Scope},
 };
 
 use super::{Heard, WORDS, bodies, failed, machine, offered};
@@ -19,6 +19,8 @@ fn known() -> Vec<Value> {
     let mut known = vec![
         fixture!("gcp", "instances.json"),
         fixture!("gcp", "catalogue.json"),
+        json!({ "project": { "name": "acme", "quotas": [{ "metric": "GPUS_ALL_REGIONS", "limit": 1.0, "usage": 0.0 }] },
+            "regions": [{ "name": "us-central1", "quotas": [{ "metric": "NVIDIA_L4_GPUS", "limit": 1.0 }] }] }),
         json!({ "operation": { "name": "o", "status": "DONE", "targetId": "7", "httpErrorStatusCode": 503,
             "error": { "errors": [{ "code": "ZONE_RESOURCE_POOL_EXHAUSTED", "message": "no" }] } } }),
     ];
@@ -48,6 +50,11 @@ pub(crate) fn run(data: &[u8]) {
     {
         failed(&error);
         assert!(failure(error).message.len() <= WORDS);
+    }
+    let (project, regions) = (heard.at::<Place>("/project"), heard.each("/regions"));
+    if let Some(project) = project {
+        let facts = map::facts(&project, &regions, &Settings::default());
+        assert!(facts.iter().all(|fact| !fact.value.is_empty()));
     }
     let sold = Sold {
         machines: heard.each("/machineTypes"),

@@ -69,7 +69,7 @@ pub struct Making {
 /// What is to be done, in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Deleted first: unfinished Tasks that another one takes the place of.
+    /// Deleted first: unfinished Tasks that another one takes the place of, if the API server would take that one.
     pub replace: Vec<Doomed>,
     /// Then made.
     pub make: Option<Making>,

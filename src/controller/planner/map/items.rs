@@ -32,6 +32,8 @@ pub struct Counts {
     pub failures: u32,
     /// Attempts that were interrupted, since the last retry by a user.
     pub interruptions: u32,
+    /// Attempts that count for nothing, since the last retry by a user.
+    pub uncounted: u32,
 }
 
 impl Counts {
@@ -48,7 +50,8 @@ impl Counts {
     const fn add(&mut self, cause: Cause) {
         self.ended = self.ended.saturating_add(1);
         match cause {
-            Cause::Success | Cause::Uncounted => {}
+            Cause::Success => {}
+            Cause::Uncounted => self.uncounted = self.uncounted.saturating_add(1),
             Cause::Failure => self.failures = self.failures.saturating_add(1),
             Cause::Interruption => self.interruptions = self.interruptions.saturating_add(1),
         }
@@ -182,12 +185,13 @@ impl Items {
         })
     }
 
-    /// Waiting items that have failed, each with how often.
-    pub fn failed_before(&self) -> impl Iterator<Item = (Index, u32)> + '_ {
-        let failures = self
-            .counts
-            .iter()
-            .map(|(index, counts)| (*index, counts.failures));
+    /// Waiting items that have failed, each with how often. Attempts that count for nothing are among these failures
+    /// where a rule `ignores` some.
+    pub fn failed_before(&self, ignores: bool) -> impl Iterator<Item = (Index, u32)> + '_ {
+        let failures = self.counts.iter().map(move |(index, counts)| {
+            let ignored = if ignores { counts.uncounted } else { 0 };
+            (*index, counts.failures.saturating_add(ignored))
+        });
         failures.filter(move |(index, failures)| *failures > 0 && self.waiting.contains(*index))
     }
 
@@ -441,6 +445,27 @@ mod tests {
             !items.apply(&Record::Note(Note::Reopened(0..1))),
             "it has no outcome yet"
         );
+    }
+
+    #[test]
+    fn a_retry_by_a_user_begins_the_pauses_after_ignored_failures_anew() {
+        let mut items = after(
+            1,
+            &[
+                granted(A, 0..1),
+                ended(0, 1, Cause::Uncounted, false),
+                granted(A, 0..1),
+                ended(0, 2, Cause::Failure, false),
+            ],
+        );
+        let failed: Vec<(Index, u32)> = items.failed_before(true).collect();
+        assert_eq!(failed, [(0, 2)]);
+        let failed: Vec<(Index, u32)> = items.failed_before(false).collect();
+        assert_eq!(failed, [(0, 1)]);
+        items.apply(&granted(A, 0..1));
+        items.apply(&ended(0, 3, Cause::Failure, true));
+        items.apply(&Record::Note(Note::Reopened(0..1)));
+        assert_eq!(items.failed_before(true).count(), 0);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::{
     indices::{Index, Indices, one},
-    items::Items,
+    items::{Items, Retries},
     pace::Pace,
     plan::{self, Chunk, End, Spec, State, Step, Verdict, WorkerView, World},
     record::{Cause, Note, Record, Worker},
@@ -98,8 +98,6 @@ pub enum Event<V> {
     Closed(Worker, Session),
     /// A report of a worker over a connection.
     Heard(Worker, Session, Heard<V>),
-    /// A user asks that these items run again.
-    Reopen(Range<Index>),
     /// The write under way is in the log.
     Stored,
 }
@@ -212,9 +210,10 @@ impl<V> Leader<V> {
         }
     }
 
-    /// Items that have failed pause, each as after its last failure: when that was, the log does not say.
-    pub fn rest_anew(&mut self, pause: impl Fn(u32) -> Duration, now: Timestamp) {
-        let failed: Vec<(Index, u32)> = self.items.failed_before().collect();
+    /// Items that have failed pause, each as after its last failure: when that was, the log does not say. Nor does it tell
+    /// an attempt that was stopped from a failure that a rule ignores: where a rule `ignores` some, both pause.
+    pub fn rest_anew(&mut self, ignores: bool, pause: impl Fn(u32) -> Duration, now: Timestamp) {
+        let failed: Vec<(Index, u32)> = self.items.failed_before(ignores).collect();
         for (index, failures) in failed {
             self.rest(index, pause(failures), now);
         }
@@ -230,6 +229,11 @@ impl<V> Leader<V> {
         let until = Timestamp::from_second(second).unwrap_or(until);
         self.resting.insert(one(index));
         self.rests.entry(until).or_default().insert(one(index));
+    }
+
+    /// How often an item may run again.
+    pub const fn retries(&self) -> Retries {
+        self.spec.retries
     }
 
     /// Where each item is, with the records that are not stored yet.
@@ -351,9 +355,6 @@ impl<V> Leader<V> {
                 {
                     self.hear(worker, session, heard, now);
                 }
-            }
-            Event::Reopen(range) => {
-                self.record(Record::Note(Note::Reopened(range)), None, now);
             }
             Event::Stored => {
                 if let Some(mut stored) = self.writing.take() {

@@ -503,7 +503,7 @@ fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_an
         assert!(items.apply(&Record::Ended(ended)));
     }
     let mut leader: Leader<()> = Leader::new(SPEC, items);
-    leader.rest_anew(|failures| Duration::from_secs(20) * failures, now);
+    leader.rest_anew(false, |failures| Duration::from_secs(20) * failures, now);
     leader.on(Event::Opened(worker(0), 7, Duration::from_millis(5)), now);
     leader.on(Event::Heard(worker(0), 7, Heard::Holds(Vec::new())), now);
     let told = Heard::Told {
@@ -532,6 +532,31 @@ fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_an
     leader.on(Event::Heard(worker(0), 7, again), now + Duration::from_secs(16));
     store_all(&mut leader, now + Duration::from_secs(20));
     assert_eq!(granted(&leader).as_deref(), Some("0"));
+}
+
+#[test]
+fn another_leader_lets_an_item_pause_anew_after_an_attempt_that_a_rule_may_have_ignored() {
+    let now = Timestamp::UNIX_EPOCH;
+    let mut items = granted_items();
+    for (index, cause) in [(0, Cause::Uncounted), (1, Cause::Interruption)] {
+        let ended = Ended {
+            index,
+            attempt: 1,
+            cause,
+            is_final: false,
+        };
+        assert!(items.apply(&Record::Ended(ended)));
+    }
+    for (ignores, granted) in [(true, "1"), (false, "0-1")] {
+        let mut leader: Leader<()> = Leader::new(SPEC, items.clone());
+        leader.rest_anew(ignores, |failures| Duration::from_secs(20) * failures, now);
+        leader.on(Event::Opened(worker(0), 7, Duration::from_millis(5)), now);
+        leader.on(Event::Heard(worker(0), 7, Heard::Holds(Vec::new())), now);
+        leader.on(Event::Heard(worker(0), 7, all_told()), now);
+        store_all(&mut leader, now + Duration::from_secs(5));
+        let grant = leader.items().grant(worker(0)).map(|grant| grant.describe(64));
+        assert_eq!(grant.as_deref(), Some(granted), "{ignores}");
+    }
 }
 
 #[test]

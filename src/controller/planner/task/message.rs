@@ -85,6 +85,16 @@ pub enum StartError {
     References(Unresolved),
 }
 
+/// What a fetch from git found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchedSource {
+    /// The commit and its files.
+    pub source: SourceStatus,
+    /// Why the result store did not keep the files, where that passes. Machines then fetch them for themselves; only
+    /// items that are read from a file of them cannot be had so.
+    pub not_kept: Option<String>,
+}
+
 /// Why a run was not collected; it is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectError {
@@ -177,7 +187,7 @@ pub enum Event {
         /// Which fetch.
         number: u64,
         /// The commit and its files; the error says why there are none.
-        result: Result<SourceStatus, StartError>,
+        result: Result<FetchedSource, StartError>,
     },
     /// Answer to [`Effect::Write`].
     Written {

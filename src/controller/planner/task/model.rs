@@ -92,6 +92,8 @@ pub struct MapSpec {
     pub max_failed: Option<u32>,
     /// Whether a function runs for each item.
     pub has_function: bool,
+    /// Whether its items are the lines of a file of the source.
+    pub is_of_source: bool,
 }
 
 /// An active Task, slim.
@@ -178,6 +180,10 @@ impl Entry {
                 parallelism: for_each.parallelism,
                 max_failed: for_each.max_failed_items,
                 has_function: spec.function.is_some(),
+                is_of_source: for_each
+                    .items_from
+                    .as_ref()
+                    .is_some_and(|from| from.source_file.is_some()),
             }),
             items_key: spec.for_each.as_deref().and_then(|for_each| {
                 let key = for_each.items_from.as_ref()?.config_map_key_ref.clone();

@@ -81,6 +81,12 @@ impl<'a> Policy<'a> {
             .unwrap_or_default()
     }
 
+    /// Whether a rule ignores some failures.
+    pub fn ignores(self) -> bool {
+        let mut rules = self.rules().iter();
+        rules.any(|rule| rule.action == RetryAction::Ignore)
+    }
+
     /// The pause before the attempt that follows the failure of that number, from 1.
     pub fn pause(self, failures: u32) -> Duration {
         let initial = self.field(|retries| retries.backoff.as_ref()?.initial.as_ref());
@@ -114,13 +120,7 @@ impl<'a> Policy<'a> {
             // Nothing was asked for: the failure speaks for itself.
             RetryAction::Retry if limit == 0 && rule.is_none() => Verdict::Fail(None),
             RetryAction::Retry if before >= limit => {
-                let attempts = match before.saturating_add(1) {
-                    1 => "1 attempt".to_owned(),
-                    many => format!("{many} attempts"),
-                };
-                Verdict::Fail(Some(format!(
-                    "{attempts} failed, and retries.onFailure allows {limit}"
-                )))
+                Verdict::Fail(Some(failed_too_often(before.saturating_add(1), limit)))
             }
             RetryAction::Retry | RetryAction::Ignore if attempt >= MOST_ATTEMPTS => {
                 Verdict::Fail(Some(format!("a Task has {MOST_ATTEMPTS} attempts at most")))
@@ -141,6 +141,24 @@ impl<'a> Policy<'a> {
         let rule = fitting.and_then(|index| self.rules().get(index));
         (rule.map_or(RetryAction::Retry, |rule| rule.action), fitting)
     }
+}
+
+/// That no other attempt follows so many failed ones.
+pub fn failed_too_often(attempts: u32, limit: u32) -> String {
+    let failed = match attempts {
+        1 => "1 attempt failed".to_owned(),
+        many => format!("{many} attempts failed"),
+    };
+    format!("{failed}, and retries.onFailure allows {limit}")
+}
+
+/// That no other attempt follows so many interrupted ones.
+pub fn interrupted_too_often(attempts: u32, limit: u32) -> String {
+    let interrupted = match attempts {
+        1 => "1 attempt was interrupted".to_owned(),
+        many => format!("{many} attempts were interrupted"),
+    };
+    format!("{interrupted}, and retries.onInterruption allows {limit}")
 }
 
 fn fits(rule: &RetryRule, failure: &Failure<'_>) -> bool {
@@ -250,6 +268,19 @@ mod tests {
             { "exceptions": ["ValueError"], "action": "Fail" },
         ] });
         assert_eq!(verdict(rules, &[failure], 0), expected);
+    }
+
+    #[test]
+    fn whether_a_rule_ignores_failures_is_known_before_any() {
+        for (action, ignores) in [("Ignore", true), ("Retry", false), ("Fail", false)] {
+            let task = retries(json!({ "rules": [{ "exitCodes": [75], "action": action }] }));
+            let policy = Policy {
+                task: Some(&task),
+                pool: None,
+            };
+            assert_eq!(policy.ignores(), ignores, "{action}");
+        }
+        assert!(!Policy::default().ignores());
     }
 
     #[test]

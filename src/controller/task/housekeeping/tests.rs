@@ -15,6 +15,11 @@ type Asked = Arc<Mutex<Vec<String>>>;
 
 /// An API server with one Task.
 fn server(task: Value) -> (Client, Asked) {
+    server_of(vec![task])
+}
+
+/// An API server with these Tasks.
+fn server_of(tasks: Vec<Value>) -> (Client, Asked) {
     let asked = Asked::default();
     let seen = asked.clone();
     let service = service_fn(move |request: Request<Body>| -> Ready<Result<_, Infallible>> {
@@ -24,9 +29,13 @@ fn server(task: Value) -> (Client, Asked) {
             json!({ "apiVersion": "v1", "kind": "Status", "status": "Success" })
         } else if address.path().ends_with("/tasks") {
             let version = "skyward.dev/v1alpha1";
-            json!({ "apiVersion": version, "kind": "TaskList", "metadata": {}, "items": [task] })
+            json!({ "apiVersion": version, "kind": "TaskList", "metadata": {}, "items": tasks })
         } else {
-            task.clone()
+            let wanted = address.path().rsplit('/').next();
+            let found = tasks
+                .iter()
+                .find(|task| task["metadata"]["name"].as_str() == wanted);
+            found.cloned().unwrap()
         };
         ready(Ok(Response::new(Body::from(answer.to_string().into_bytes()))))
     });
@@ -142,6 +151,13 @@ async fn all_ended_tasks_are_looked_at_in_small_pages() {
     assert_eq!((small.count(), asked.len()), (2, 2), "{asked:?}");
 }
 
+/// Deletes what has expired, of which nothing is awaited.
+async fn drop_all(client: &Client, store: &Arc<Store>, passed: &[Passed]) -> usize {
+    drop_stored(client, store, passed, &mut Dropped::new(), |_| true)
+        .await
+        .unwrap()
+}
+
 #[tokio::test]
 async fn logs_and_results_whose_retention_has_passed_are_deleted_and_nothing_else_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,12 +180,12 @@ async fn logs_and_results_whose_retention_has_passed_are_deleted_and_nothing_els
         task["spec"]["retention"] = retention.clone();
         let (client, _) = server(task.clone());
         let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
-        drop_stored(&store, &passed, &mut Dropped::new()).await.unwrap();
+        drop_all(&client, &store, &passed).await;
         assert_eq!(store.log_end("u", "u-1-0").await.unwrap(), log, "{retention}");
         let result = store.get_result("u", "u-1-0", 0).await.unwrap();
         assert_eq!(result.is_some(), has_result, "{retention}");
         assert_eq!(
-            drop_stored(&store, &passed, &mut Dropped::new()).await.unwrap(),
+            drop_all(&client, &store, &passed).await,
             0,
             "{retention}: once is enough"
         );
@@ -190,9 +206,44 @@ async fn what_a_map_returned_goes_with_its_items_once_no_retry_can_be_on_its_way
         task["spec"]["retention"] = json!({ "results": "1m" });
         let (client, _) = server(task);
         let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
-        drop_stored(&store, &passed, &mut Dropped::new()).await.unwrap();
+        drop_all(&client, &store, &passed).await;
         let kept = store.map_items("u").await.unwrap();
         assert_eq!(kept.is_some(), is_kept, "ended {ago} seconds ago");
+    }
+}
+
+#[tokio::test]
+async fn what_a_task_says_right_before_its_results_are_deleted_counts_and_not_what_it_said_when_it_was_listed()
+ {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    store.charge("u", "n");
+    store.put_map_items("u", "1\n2\n".into()).await.unwrap();
+    let mut listed = ended(3600, None);
+    listed["spec"]["forEach"] = json!({ "items": [1, 2] });
+    listed["spec"]["retention"] = json!({ "results": "1m" });
+    let (client, _) = server(listed.clone());
+    let passed = find_expiring(&client, &Expiry::default()).await.unwrap();
+    let mut longer = listed.clone();
+    longer["spec"]["retention"] = json!({ "results": "2h" });
+    let mut begun_anew = listed.clone();
+    begun_anew["status"]["phase"] = json!("Pending");
+    let mut another = listed.clone();
+    another["metadata"]["uid"] = json!("another");
+    for (now, awaited, is_kept, what) in [
+        (longer, false, true, "it is kept for longer"),
+        (begun_anew, false, true, "its items run again"),
+        (another, false, true, "another Task has that name"),
+        (listed.clone(), true, true, "a map has yet to read it"),
+        (listed, false, false, "it is as it was"),
+    ] {
+        let (client, _) = server(now);
+        let mut dropped = Dropped::new();
+        drop_stored(&client, &store, &passed, &mut dropped, |_| !awaited)
+            .await
+            .unwrap();
+        assert_eq!(store.map_items("u").await.unwrap().is_some(), is_kept, "{what}");
+        assert_eq!(dropped.is_empty(), is_kept, "{what}: the next look decides");
     }
 }
 
@@ -227,6 +278,7 @@ fn what_was_deleted_is_not_looked_for_again_unless_the_task_has_ended_once_more(
 async fn what_cannot_be_deleted_of_one_task_holds_up_no_other_one() {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::local(folder.path()).unwrap().unmeasured());
+    let mut tasks = Vec::new();
     for uid in ["a", "b"] {
         store.charge(uid, "n");
         let run = format!("{uid}-1-0");
@@ -234,17 +286,26 @@ async fn what_cannot_be_deleted_of_one_task_holds_up_no_other_one() {
             .put_log_segment(uid, &run, 0, vec![b'x'; 10].into())
             .await
             .unwrap();
+        let mut task = ended(100, None);
+        task["metadata"]["name"] = json!(uid);
+        task["metadata"]["uid"] = json!(uid);
+        task["spec"]["retention"] = json!({ "logs": "1m" });
+        tasks.push(task);
     }
     // A link to itself cannot be listed.
     let link = folder.path().join("a/a-1-0/log/link");
     std::os::unix::fs::symlink("link", link).unwrap();
     let mut dropped = Dropped::new();
-    let passed = [passed_at("a", 1), passed_at("b", 1)];
-    assert!(drop_stored(&store, &passed, &mut dropped).await.is_err());
+    let now = Timestamp::now();
+    let read = |task: &Value| passed(&serde_json::from_value(task.clone()).unwrap(), now);
+    let all: Vec<Passed> = tasks.iter().flat_map(read).collect();
+    let (client, _) = server_of(tasks);
+    let dropping = drop_stored(&client, &store, &all, &mut dropped, |_| true);
+    assert!(dropping.await.is_err());
     assert_eq!(store.log_end("b", "b-1-0").await.unwrap(), 0);
     assert_eq!(
         dropped,
-        Dropped::from([passed_at("b", 1).key()]),
+        Dropped::from([all[1].key()]),
         "the other one is tried again"
     );
 }

@@ -8,13 +8,13 @@ use skyward_api::condition::{cut, reason};
 use skyward_planner::{
     map::{
         fitness::{Fault, Judgement, judge},
-        items::Counts,
-        leader::{Event, Heard, Life},
+        items::{Counts, Retries},
+        leader::{Event, Heard, Leader, Life},
         outcome::{self, Outcome},
         record::{Cause, Worker},
     },
     task::{
-        retries::{Failure, Policy},
+        retries::{Failure, Policy, failed_too_often, interrupted_too_often},
         status::Why,
     },
 };
@@ -42,10 +42,28 @@ pub(super) struct Meaning {
 /// How many failures of an item came before the one with that cause, as its pause counts them.
 const fn failed_before(cause: Cause, counts: Counts) -> u32 {
     match cause {
-        // Ignored failures have no count of their own, and each of them would make the shortest pause.
-        Cause::Uncounted => counts.ended.saturating_sub(counts.interruptions),
+        // Else each ignored failure would make the shortest pause.
+        Cause::Uncounted => counts.failures.saturating_add(counts.uncounted),
         Cause::Success | Cause::Failure | Cause::Interruption => counts.failures,
     }
+}
+
+/// Why no other attempt of an item follows one with that cause, where its retries are used up.
+fn used_up(cause: Cause, counts: Counts, retries: Retries) -> Option<String> {
+    let why = match cause {
+        // Nothing was asked for: the failure speaks for itself.
+        Cause::Failure if retries.on_failure == 0 => None,
+        Cause::Failure => Some(failed_too_often(
+            counts.failures.saturating_add(1),
+            retries.on_failure,
+        )),
+        Cause::Interruption => Some(interrupted_too_often(
+            counts.interruptions.saturating_add(1),
+            retries.on_interruption,
+        )),
+        Cause::Success | Cause::Uncounted => None,
+    };
+    why.filter(|_| counts.is_final(cause, retries))
 }
 
 impl Process<'_> {
@@ -85,6 +103,8 @@ impl Process<'_> {
             .as_ref()
             .map(|leader| leader.items().counts(end.index));
         let counts = counts.unwrap_or_default();
+        let retries = self.leader.as_ref().map(Leader::retries);
+        let used_up = retries.and_then(|retries| used_up(cause, counts, retries));
         let has_failed = !matches!(why, reason::SUCCEEDED | reason::INTERRUPTED | reason::STOPPED);
         let pause = match cause {
             // Else other machines that are no better would use up its interruptions at once.
@@ -97,7 +117,7 @@ impl Process<'_> {
             Some(secrets) => cut(&tail::masked(&tail::harmless(text), secrets), most),
             None => String::new(),
         };
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             reason: why.to_owned(),
             exit_code: (why == reason::NON_ZERO_EXIT).then_some(end.exit_code),
             signal: signal_name(end.signal),
@@ -110,6 +130,14 @@ impl Process<'_> {
             machine: machine.to_string(),
             milliseconds: end.microseconds / 1000,
         };
+        let unfit = is_unfit.then(|| Why::new(why, outcome.message.clone()));
+        // A rule that ends an item at once asks for no retries.
+        if let Some(used_up) = used_up.filter(|_| !for_good) {
+            if !outcome.message.is_empty() {
+                outcome.message.push_str("; ");
+            }
+            outcome.message.push_str(&used_up);
+        }
         let value = if cause == Cause::Success {
             &end.value[..]
         } else {
@@ -127,7 +155,6 @@ impl Process<'_> {
             bytes: body.len(),
             body,
         };
-        let unfit = is_unfit.then(|| Why::new(why, outcome.message));
         (heard, Meaning { unfit, is_vain })
     }
 
@@ -174,19 +201,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_of_an_item_grows_with_failures_that_a_rule_ignores_as_that_of_a_run_does() {
-        let of = |cause, ended| {
+    fn an_end_after_which_no_retry_is_left_says_how_many_there_were() {
+        let retries = Retries {
+            on_interruption: 3,
+            on_failure: 1,
+        };
+        let said = |cause, failures, interruptions| {
             let counts = Counts {
-                ended,
+                ended: failures + interruptions,
+                failures,
+                interruptions,
+                uncounted: 0,
+            };
+            used_up(cause, counts, retries)
+        };
+        assert_eq!(
+            said(Cause::Failure, 1, 3).as_deref(),
+            Some("2 attempts failed, and retries.onFailure allows 1")
+        );
+        assert_eq!(
+            said(Cause::Interruption, 1, 3).as_deref(),
+            Some("4 attempts were interrupted, and retries.onInterruption allows 3")
+        );
+        for (cause, failures, interruptions) in [
+            (Cause::Failure, 0, 3),
+            (Cause::Interruption, 1, 2),
+            (Cause::Success, 1, 3),
+            (Cause::Uncounted, 1, 3),
+        ] {
+            assert_eq!(said(cause, failures, interruptions), None, "{cause:?}");
+        }
+        let none = Retries {
+            on_failure: 0,
+            ..retries
+        };
+        let first = used_up(Cause::Failure, Counts::default(), none);
+        assert_eq!(first, None, "nobody has asked for a retry");
+    }
+
+    #[test]
+    fn the_pause_of_an_item_grows_with_failures_that_a_rule_ignores_as_that_of_a_run_does() {
+        let of = |cause, uncounted| {
+            let counts = Counts {
+                ended: 3 + uncounted,
                 failures: 1,
                 interruptions: 2,
+                uncounted,
             };
             Policy::default()
                 .pause(failed_before(cause, counts) + 1)
                 .as_secs()
         };
-        let ignored = [2, 3, 4, 20].map(|ended| of(Cause::Uncounted, ended));
-        assert_eq!(ignored, [10, 20, 40, 300]);
+        let ignored = [0, 1, 2, 20].map(|uncounted| of(Cause::Uncounted, uncounted));
+        assert_eq!(ignored, [20, 40, 80, 300]);
         assert_eq!(of(Cause::Failure, 20), 20);
     }
 }

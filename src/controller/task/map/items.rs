@@ -1,6 +1,7 @@
 //! The items of a map: read once where `forEach` says, and given out by their indices. Items that are written out or named
-//! elsewhere are kept in the store when the map begins; each later leader reads them there, so that an index means the
-//! same item to all of them. (What is written out could change: see the rules of `ForEach`.)
+//! elsewhere are kept in the store when the map begins, and so is a matrix with some nulls ([`matrix`](super::matrix)); each
+//! later leader reads them there, so that an index means the same item to all of them. (What is written out could change: see
+//! the rules of `ForEach`.)
 
 use std::{fmt, ops::Range};
 
@@ -155,8 +156,11 @@ pub(crate) async fn read(
         ForEach {
             matrix: Some(matrix), ..
         } => {
+            let (store, uid) = (&context.store, &*order.uid);
+            store.charge(uid, &pool.namespace);
+            let matrix = super::matrix::as_written(store, uid, task, matrix).await;
+            let matrix = matrix.map_err(|error| keeper.of_map(&error))?;
             // Hundreds of exclusions in a million combinations take a part of a second.
-            let matrix = matrix.clone();
             let looked_through = tokio::task::spawn_blocking(move || Combinations::of(&matrix)).await;
             of_matrix(looked_through.map_err(|error| not_now(reason::ITEMS_NOT_READ, error.to_string()))?)
         }
@@ -228,8 +232,7 @@ fn of_matrix(found: Result<Combinations, BadMatrix>) -> Result<Items, NoItems> {
     }
 }
 
-/// Items that are written out, with the nulls in them that `kubectl apply` has dropped. Not those of a matrix, which is kept
-/// nowhere: its items would become others when the annotation goes.
+/// Items that are written out, with the nulls in them that `kubectl apply` has dropped.
 fn as_written(task: &Task, items: &[serde_json::Value]) -> Vec<serde_json::Value> {
     let mut items = items.to_vec();
     restore(task, "/spec/forEach/items", &mut items);

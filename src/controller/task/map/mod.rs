@@ -8,6 +8,7 @@ mod ends;
 mod items;
 mod link;
 mod log;
+mod matrix;
 mod table;
 mod teller;
 
@@ -355,7 +356,8 @@ impl Process<'_> {
         if let Some(states) = self.states.take() {
             self.starts = Starts::new(states.done().len() > states.failed().len());
             let mut leader = Leader::new(spec, states);
-            leader.rest_anew(|failures| self.policy().pause(failures), at);
+            let policy = self.policy();
+            leader.rest_anew(policy.ignores(), |failures| policy.pause(failures), at);
             self.leader = Some(leader);
         }
         let attempt = self.order.attempt;

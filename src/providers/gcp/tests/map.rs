@@ -2,7 +2,7 @@ use rstest::rstest;
 use skyward_core::{Secret, Usd, machine::Dial, order::PoolShape};
 
 use super::*;
-use crate::fixtures;
+use crate::{fixtures, gcp::wire::Quota};
 
 fn order() -> Order {
     Order {
@@ -376,16 +376,54 @@ fn an_instance_with_an_orders_name_is_taken_for_its_machine_by_its_mark_alone(
     }
 }
 
+fn place(name: &str, quotas: &[(&str, f64)]) -> Place {
+    let quotas = quotas.iter().map(|(metric, limit)| Quota {
+        metric: (*metric).to_owned(),
+        limit: Some(*limit),
+        usage: Some(0.0),
+    });
+    Place {
+        name: name.to_owned(),
+        quotas: quotas.collect(),
+    }
+}
+
 #[test]
-fn a_project_tells_how_many_gpus_it_may_have() {
-    let project = json!({ "quotas": [
-        { "metric": "NETWORKS", "limit": 5.0, "usage": 1.0 },
-        { "metric": "GPUS_ALL_REGIONS", "limit": 0.0, "usage": 0.0 },
-    ] });
-    let told: Vec<String> = facts(&project)
-        .iter()
-        .map(|fact| format!("{}: {}", fact.what, fact.value))
-        .collect();
-    assert_eq!(told, ["quota of GPUs in all regions: 0.0", "of that in use: 0.0"]);
-    assert!(facts(&json!({})).is_empty());
+fn the_quotas_of_the_project_and_of_its_chosen_regions_that_orders_count_in_are_told() {
+    let project = place("acme", &[("NETWORKS", 5.0), ("GPUS_ALL_REGIONS", 0.0)]);
+    let mut iowa = place(
+        "us-central1",
+        &[
+            ("CPUS", 24.0),
+            ("A2_CPUS", 12.5),
+            ("C2_CPUS", 8.0),
+            ("SSD_TOTAL_GB", 500.0),
+            ("COMMITTED_NVIDIA_L4_GPUS", 0.0),
+            ("NVIDIA_T4_VWS_GPUS", 1.0),
+            ("NVIDIA_L4_GPUS", 1.0),
+            ("PREEMPTIBLE_NVIDIA_L4_GPUS", 0.0),
+        ],
+    );
+    iowa.quotas[7].usage = None;
+    let regions = [
+        iowa,
+        place("europe-west4", &[("NVIDIA_L4_GPUS", 2.0)]),
+        place("us-east5", &[("NVIDIA_L4_GPUS", 3.0)]),
+    ];
+    let settings = Settings {
+        regions: vec!["europe-west4".to_owned()],
+        ..Settings::default()
+    };
+    let told = facts(&project, &regions, &settings);
+    assert!(told.iter().all(|fact| fact.what == "quotas in use"));
+    let values: Vec<&str> = told.iter().map(|fact| fact.value.as_str()).collect();
+    assert_eq!(
+        values,
+        [
+            "acme GPUS_ALL_REGIONS 0 of 0",
+            "us-central1 CPUS 0 of 24, A2_CPUS 0 of 12.5, NVIDIA_L4_GPUS 0 of 1, PREEMPTIBLE_NVIDIA_L4_GPUS ? of 0",
+            "europe-west4 NVIDIA_L4_GPUS 0 of 2",
+        ]
+    );
+    assert!(facts(&place("acme", &[]), &[], &settings).is_empty());
 }

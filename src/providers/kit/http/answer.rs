@@ -9,7 +9,10 @@ use serde_json::Value;
 use skyward_core::{ErrorKind, ProviderError};
 
 use super::{Effect, shape};
-use crate::{said, text::plain};
+use crate::{
+    said,
+    text::{message, plain},
+};
 
 /// Longest id that is believed.
 const LONGEST_ID: usize = 128;
@@ -165,14 +168,8 @@ impl Answer {
 
     /// The error of a failure: its code and words, and the remedy.
     pub fn failure(&self, kind: ErrorKind, code: &str, words: &str, remedy: Option<&str>) -> ProviderError {
-        let mut message = said(words);
-        if message.is_empty() {
-            message = format!("{} answered HTTP {}", self.cloud, self.status.as_u16());
-        }
-        if let Some(remedy) = remedy {
-            message = format!("{message}. {remedy}");
-        }
-        let mut error = self.error(kind, message);
+        let otherwise = format!("{} answered HTTP {}", self.cloud, self.status.as_u16());
+        let mut error = self.error(kind, message(words, &otherwise, remedy));
         error.code = (!code.is_empty()).then(|| said(code));
         error
     }

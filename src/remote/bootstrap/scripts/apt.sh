@@ -1,5 +1,5 @@
 # Debian or Ubuntu packages.
-# Expects: packages (words), digest, lock_wait (seconds). The user's variables are here.
+# Expects: packages (words), digest, lock_wait (seconds), env. Comes after bundle.sh. The user's variables are here.
 set -u
 have apt-get && have dpkg-query || die 'apt packages are asked for, but this machine is neither Debian nor Ubuntu. Use an image that has them, or take them out of image.apt'
 
@@ -59,4 +59,5 @@ if [ -n "$skyward_wanted" ]; then
   skyward_wanted=$(missing)
   [ -z "$skyward_wanted" ] || die "apt-get reported success, but these packages are not installed: $skyward_wanted"
 fi
+renew_bundle
 mark apt "$skyward_digest"

@@ -1,5 +1,5 @@
 # Finds or installs uv, which makes environments and installs packages; sets `skyward_uv`.
-# Expects: env (the folder of the environment), link_mode (of uv).
+# Expects: env (the folder of the environment), link_mode (of uv). Comes after bundle.sh.
 # The user's variables are here, some of them meant for uv and pip.
 UV_PYTHON_INSTALL_DIR=$skyward_home/pythons
 UV_CACHE_DIR=$skyward_home/cache/uv
@@ -66,6 +66,8 @@ find_uv() {
 # hide what the step itself says.
 quiet_apt() {
   if { as_root apt-get update -q && as_root apt-get install -y -q --no-install-recommends "$@"; } </dev/null >"$skyward_home/bootstrap/uv.log" 2>&1; then
+    # Debian's python3-venv brings ca-certificates.
+    renew_bundle
     return 0
   fi
   cat "$skyward_home/bootstrap/uv.log" >&2

@@ -1,5 +1,7 @@
 //! What the scripts of the steps hold, and what they do with the words of users.
 
+#[cfg(unix)]
+mod certificates;
 mod environments;
 
 use super::*;

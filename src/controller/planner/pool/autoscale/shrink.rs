@@ -4,7 +4,8 @@
 //! `scaleDownAfter`: Tasks are spread over machines, so that a little work would keep each of them from ever being idle
 //! for long. Of the machines that are too many, those that are idle now go: first machines whose bill has not begun,
 //! then the dearest, of equal ones the highest slot, and the head last. Where a machine is billed in long steps it goes
-//! just before its next one.
+//! just before its next one. Another one goes in place of it meanwhile, but neither the head nor one that costs less to
+//! keep for that long than the dearer one costs more in an hour: nobody would ever exchange those two again.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -23,6 +24,8 @@ const LEAST_MARGIN: Duration = Duration::from_secs(10);
 const MOST_MARGIN: Duration = Duration::from_mins(2);
 /// Of a step, this part.
 const MARGIN_OF_STEP: u32 = 6;
+/// How long a machine counts as if it stayed that is left in place of another one.
+const STAYS: Duration = Duration::from_hours(1);
 
 /// Machines that go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub fn surplus(sight: &Sight<'_>, uses: &Uses, now: Timestamp) -> Surplus {
     let too_many = live.saturating_sub(keep) as usize;
     // Machines that still start and go later: no machine that takes work goes in place of one of them.
     let mut later = 0;
+    // Machines that take work and go later.
+    let mut waiting: Vec<(&Unit, Duration)> = Vec::new();
     for at in order {
         if surplus.gone.len() + later >= too_many {
             break;
@@ -81,13 +86,27 @@ pub fn surplus(sight: &Sight<'_>, uses: &Uses, now: Timestamp) -> Surplus {
         }
         let wait = until_it_may_go(machine, sight.after, now);
         if wait.is_zero() {
-            surplus.gone.push(at);
+            let stays_for = |(other, wait): &&(&Unit, Duration)| is_worth_keeping(machine, other, *wait);
+            let held = waiting.iter().filter(stays_for).count();
+            if surplus.gone.len() + later + held < too_many {
+                surplus.gone.push(at);
+            }
+            continue;
+        }
+        surplus.look_in(wait);
+        if machine.ready {
+            waiting.push((machine, wait));
         } else {
-            surplus.look_in(wait);
-            later += usize::from(!machine.ready);
+            later += 1;
         }
     }
     surplus
+}
+
+/// Whether a machine stays until another one may go after so long a wait, and does not go in place of it.
+fn is_worth_keeping(machine: &Unit, other: &Unit, wait: Duration) -> bool {
+    let (price, dearer) = (machine.price.to_f64(), other.price.to_f64());
+    machine.head || price * wait.as_secs_f64() < (dearer - price) * STAYS.as_secs_f64()
 }
 
 fn until_it_may_go(machine: &Unit, scale_down_after: Duration, now: Timestamp) -> Duration {
@@ -195,6 +214,22 @@ mod tests {
         let mut fresh = machine(0);
         fresh.ordered_at = None;
         assert_eq!(gone(0, vec![fresh], 0, 500), (vec![], Some(AFTER)));
+    }
+
+    #[test]
+    fn a_dear_machine_that_may_go_soon_is_not_kept_in_place_of_a_cheap_one() {
+        let mut machines: Vec<_> = (0..2).map(machine).collect();
+        let soon = Duration::from_secs(30);
+        machines[0].price = Usd::from(10);
+        machines[0].goes_in = soon;
+        assert_eq!(gone(1, machines.clone(), 1, 500), (vec![], Some(soon)));
+        machines[0].goes_in = Duration::ZERO;
+        assert_eq!(gone(1, machines.clone(), 1, 500).0, [0]);
+        machines[0].price = Usd::cents(101);
+        machines[0].goes_in = Duration::from_mins(28);
+        assert_eq!(gone(1, machines.clone(), 1, 500).0, [1], "the dearer one is paid");
+        machines[1].head = true;
+        assert!(gone(1, machines, 1, 500).0.is_empty(), "the head goes last");
     }
 
     #[test]

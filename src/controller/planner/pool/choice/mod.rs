@@ -307,7 +307,7 @@ fn terms(
     offer: &IndexedOffer,
     room: Option<Usd>,
 ) -> Result<(Term, Option<Term>), Constraint> {
-    hardware(request, candidate, offer)?;
+    hardware(request.architectures, candidate, offer)?;
     if request.connected && !offer.facts.connected {
         return Err(Constraint::Connected);
     }
@@ -376,9 +376,29 @@ fn markets(
     }
 }
 
-/// Whether the hardware meets the candidate's constraints.
+/// Whether an order of a Pool may be for this Offer on this market, whatever is free or refused now. `shares` where the
+/// Pool has a `spotPercent`, which chooses the market.
+pub fn may_order(
+    architectures: &[Architecture],
+    shares: bool,
+    candidate: &ResolvedCandidate,
+    (offer, market): (&IndexedOffer, Market),
+) -> bool {
+    let other_market = match candidate.allocation {
+        Allocation::OnDemand => Some(Market::Spot),
+        Allocation::Spot => Some(Market::OnDemand),
+        Allocation::SpotIfAvailable | Allocation::Cheapest => None,
+    };
+    let is_within = |price: Usd| candidate.max_hourly_cost.is_none_or(|most| price <= most);
+    candidate.provider == offer.spec().provider
+        && (shares || other_market != Some(market))
+        && offer.price(market).is_none_or(is_within)
+        && hardware(architectures, candidate, offer).is_ok()
+}
+
+/// Whether the hardware and its place meet the candidate's constraints, with agents for these architectures.
 fn hardware(
-    request: &Request<'_>,
+    architectures: &[Architecture],
     candidate: &ResolvedCandidate,
     offer: &IndexedOffer,
 ) -> Result<(), Constraint> {
@@ -411,7 +431,7 @@ fn hardware(
         .is_some_and(|wanted| wanted != facts.architecture)
     {
         Constraint::Architecture
-    } else if !request.architectures.contains(&facts.architecture) {
+    } else if !architectures.contains(&facts.architecture) {
         Constraint::Agent
     } else if wanted.is_some() && offer.accelerator != candidate.accelerator_name {
         Constraint::Accelerator

@@ -26,7 +26,10 @@ use super::{
 };
 use crate::{
     base::time::{after, elapsed},
-    pool::facts::{Failure, MachineFacts},
+    pool::{
+        choice::may_order,
+        facts::{Failure, MachineFacts},
+    },
 };
 
 /// The delay doubles up to this many times its value.
@@ -295,9 +298,11 @@ fn together(said: &[String]) -> String {
     cut(&said.join("; "), LONGEST)
 }
 
-/// The last refusal of each provider, as far as this process remembers.
+/// The last refusal by each provider of what this Pool may order, as far as this process remembers: refusals of other
+/// Pools' orders are among them where this one may order the same.
 fn refusals(draft: &Draft<'_>) -> Vec<String> {
     let seen = draft.seen;
+    let shares = seen.pool.spec.spot_percent.is_some();
     let mut said = Vec::new();
     for (provider, index) in &seen.offers {
         let newest = index
@@ -305,10 +310,15 @@ fn refusals(draft: &Draft<'_>) -> Vec<String> {
             .iter()
             .flat_map(|entry| draft.candidates.iter().map(move |candidate| (entry, candidate)))
             .flat_map(|(entry, candidate)| {
-                [Market::OnDemand, Market::Spot]
-                    .map(|market| entry.sought(&seen.pool.uid, &candidate.template, market))
+                [Market::OnDemand, Market::Spot].map(|market| (entry, candidate, market))
             })
-            .filter_map(|sought| seen.unavailable.of(&sought, draft.now))
+            .filter(|&(entry, candidate, market)| {
+                may_order(&seen.architectures, shares, candidate, (entry, market))
+            })
+            .filter_map(|(entry, candidate, market)| {
+                let sought = entry.sought(&seen.pool.uid, &candidate.template, market);
+                seen.unavailable.of(&sought, draft.now)
+            })
             .max_by_key(|shortage| shortage.until);
         if let Some(shortage) = newest {
             said.push(format!("Provider \"{provider}\": {}", cut(&shortage.why, 300)));

@@ -338,3 +338,56 @@ fn what_other_pools_were_refused_is_no_failure_of_this_one() {
     let (_, _, message) = condition(&decide(&seen), READY).unwrap();
     assert!(!message.contains("not authorized"), "{message}");
 }
+
+/// The last refusal of each cloud is told, and other Pools order other machines there.
+#[test]
+fn a_pool_that_met_a_shortage_says_what_was_refused_of_its_own_wishes_and_not_of_other_pools() {
+    let card = |name: &str| serde_json::json!({ "name": name, "count": 1 });
+    let sold = |provider: &str, name: &str| {
+        let spec = serde_json::json!({
+            "provider": provider, "accelerator": card(name), "onDemandPrice": "1", "spotPrice": "0.5",
+        });
+        offer(&format!("{provider}-{name}"), spec)
+    };
+    let mut seen = world(1);
+    let of = |provider: &str| {
+        let index = OfferIndex::of(["L4", "H100"].map(|name| sold(provider, name)));
+        (provider.to_owned(), Arc::new(index))
+    };
+    seen.offers = BTreeMap::from([of("local"), of("other"), of("third")]);
+    for name in ["other", "third"] {
+        seen.providers.insert(name.to_owned(), provider());
+    }
+    let spec = serde_json::json!({
+        "accelerator": card("L4"), "allocation": "OnDemand",
+        "candidates": [{ "provider": "local" }, { "provider": "other" }, { "provider": "third" }],
+    });
+    seen.pool.spec = serde_json::from_value(spec).unwrap();
+    let mut short = UnavailableOfferings::default();
+    for (second, name, spot, why) in [
+        (NOW - 9, "local-L4", false, "no room for it"),
+        (NOW - 8, "other-L4", false, "its quota is used up"),
+        (NOW - 7, "local-H100", false, "another card"),
+        (NOW - 6, "other-L4", true, "another market"),
+    ] {
+        let what = Unavailable::Offer {
+            offer: name.into(),
+            spot,
+        };
+        short.note(what, why.into(), at(second));
+    }
+    seen.unavailable = Arc::new(short);
+    let mut machine = failed(0, NOW);
+    machine.failure.as_mut().unwrap().reason = reason::NO_CAPACITY.into();
+    seen.machines = vec![machine];
+    let plan = decide(&seen);
+    assert_eq!(created(&plan), [0], "at the third one");
+    let (_, _, message) = condition(&plan, READY).unwrap();
+    for part in [
+        "Provider \"local\": no room for it",
+        "Provider \"other\": its quota is used up",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(!message.contains("another"), "{message}");
+}

@@ -24,7 +24,7 @@ use crate::{
     task::{
         message::{Cause, Effect},
         model::{Entry, RunId, SlotAttempt, Uid},
-        retries::{Failure, Policy, Verdict},
+        retries::{Failure, Policy, Verdict, interrupted_too_often},
         run::Ending,
         status::{self, Counts, Rank, Why},
     },
@@ -495,10 +495,7 @@ pub(super) fn outcome(
             if interruptions >= limit {
                 Outcome::Failed(Why::new(
                     reason::INTERRUPTED,
-                    format!(
-                        "{} attempts were interrupted, and retries.onInterruption allows {limit}",
-                        interruptions + 1
-                    ),
+                    interrupted_too_often(interruptions.saturating_add(1), limit),
                 ))
             } else {
                 Outcome::Retry

@@ -25,7 +25,7 @@ use crate::{
     base::time::doubled,
     events::{self, EventSpec},
     task::{
-        message::{Effect, FetchKey, FetchOrder, StartError},
+        message::{Effect, FetchKey, FetchOrder, FetchedSource, StartError},
         model::{Entry, MachineView, SlotAttempt, Uid},
         references::Unresolved,
         status::Why,
@@ -214,7 +214,7 @@ impl Dispatcher {
     pub(super) fn on_fetched(
         &mut self,
         number: u64,
-        result: Result<SourceStatus, StartError>,
+        result: Result<FetchedSource, StartError>,
         now: Timestamp,
     ) {
         // The answer of a fetch that was cancelled does not count.
@@ -239,16 +239,24 @@ impl Dispatcher {
             {
                 continue;
             }
-            match &result {
+            let is_of_source = task.entry.map.is_some_and(|map| map.is_of_source);
+            let outcome = match &result {
+                Ok(FetchedSource {
+                    not_kept: Some(why), ..
+                }) if is_of_source => Err(not_kept(why, machine)),
+                Ok(found) => Ok(found.source.clone()),
+                Err(error) => Err(error.clone()),
+            };
+            match outcome {
                 Ok(found) => {
-                    waiting.fetch = Fetch::Done(found.clone());
+                    waiting.fetch = Fetch::Done(found);
                     waiting.failed_fetches = 0;
                     waiting.obstacle = None;
                     supplied.push(uid.clone());
                 }
                 Err(error) => {
                     let pause = pause(error.reason, waiting.failed_fetches);
-                    let why = Why::new(error.reason, error.message.clone());
+                    let why = Why::new(error.reason, error.message);
                     waiting.failed_fetches = waiting.failed_fetches.saturating_add(1);
                     waiting.obstacle = Some(why.clone());
                     waiting.fetch = Fetch::Failed(now + pause, why);
@@ -256,7 +264,7 @@ impl Dispatcher {
             }
         }
         if let Ok(found) = &result {
-            let note = fetch.resolved(found);
+            let note = fetch.resolved(&found.source);
             for uid in &supplied {
                 let event = EventSpec::normal(events::reason::SOURCE_RESOLVED, "Fetch", note.as_str());
                 self.publish_merged(uid, event);
@@ -323,6 +331,18 @@ fn failed(error: StartError, machine: &str) -> Unresolved {
         ),
         StartError::NotNow(why) => of(reason::SOURCE_UNAVAILABLE, why),
         StartError::TaskGone => of(reason::SOURCE_UNAVAILABLE, "the fetch was given up".to_owned()),
+    }
+}
+
+/// Why a Task waits whose items are in a file that the result store did not keep: with the commit on record, and a place, it
+/// could only fail.
+fn not_kept(why: &str, machine: &str) -> Unresolved {
+    Unresolved {
+        reason: reason::SOURCE_UNAVAILABLE,
+        message: format!(
+            "machine \"{machine}\" fetched source.git, and the result store did not keep its files, one of which has the items: \
+             {why}; that is tried again by itself"
+        ),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use skyward_api::{TaskPhase, TaskStatus, task::progress_text};
 
-use crate::task::run::Progress;
+use crate::task::{model::Entry, run::Progress};
 
 /// What is known of how far one Task is.
 #[derive(Debug, Default)]
@@ -39,9 +39,12 @@ impl Known {
     }
 
     /// Adds it to a status that is about to be written.
-    pub(super) fn add_to(&self, status: &mut TaskStatus, recorded: &TaskStatus) {
+    pub(super) fn add_to(&self, status: &mut TaskStatus, entry: &Entry) {
+        let recorded = &entry.status;
         status.progress = match status.phase.unwrap_or_default() {
             TaskPhase::Pending | TaskPhase::Suspended => String::new(),
+            // An item speaks of itself alone, and the next one at its place begins from 0: `done` tells of all items.
+            _ if entry.map.is_some() => String::new(),
             // A new leader has heard nothing yet.
             _ if self.ranks.is_empty() && status.attempt == recorded.attempt => recorded.progress.clone(),
             _ => self.text(),

@@ -83,6 +83,7 @@ impl Dispatcher {
 impl TaskState {
     /// Whether its status does not say yet how far it is.
     fn has_news(&self) -> bool {
-        matches!(self.stage, Stage::Running(_)) && self.progress.text() != self.entry.status.progress
+        let is_told = matches!(self.stage, Stage::Running(_)) && self.entry.map.is_none();
+        is_told && self.progress.text() != self.entry.status.progress
     }
 }

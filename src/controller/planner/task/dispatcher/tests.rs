@@ -17,8 +17,8 @@ use super::*;
 use crate::task::{
     dependencies::Found,
     message::{
-        CollectError, Collected, FetchKey, FetchOrder, MapNews, MapTold, PoolError, Remembered, StartError,
-        StartOrder, WriteError,
+        CollectError, Collected, FetchKey, FetchOrder, FetchedSource, MapNews, MapTold, PoolError,
+        Remembered, StartError, StartOrder, WriteError,
     },
     model::Entry,
     references::Resolved,

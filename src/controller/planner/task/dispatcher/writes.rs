@@ -30,7 +30,7 @@ impl Dispatcher {
         let Some(task) = self.tasks.get_mut(uid) else {
             return;
         };
-        task.progress.add_to(&mut status, &task.entry.status);
+        task.progress.add_to(&mut status, &task.entry);
         if let Some(depends) = &task.depends {
             status.dependencies.clone_from(&depends.records);
         }

@@ -79,7 +79,13 @@ impl World {
                 } else {
                     self.repository.clone()
                 };
-                let answer = result.map(|result| Event::Fetched { number, result });
+                let answer = result.map(|result| Event::Fetched {
+                    number,
+                    result: result.map(|source| FetchedSource {
+                        source,
+                        not_kept: None,
+                    }),
+                });
                 self.answers.extend(answer);
             }
             Effect::CancelFetch(fetch) => self.cancelled.push(fetch),

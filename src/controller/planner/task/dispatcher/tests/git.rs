@@ -19,6 +19,14 @@ fn source(name: &str) -> SourceStatus {
     }
 }
 
+/// What a machine found that the result store kept.
+fn found(name: &str) -> FetchedSource {
+    FetchedSource {
+        source: source(name),
+        not_kept: None,
+    }
+}
+
 fn unavailable(why: &'static str) -> StartError {
     StartError::References(Unresolved {
         reason: why,
@@ -114,7 +122,7 @@ fn a_slow_host_holds_up_only_the_tasks_that_need_it() {
     let hosts: Vec<&str> = world.fetches.iter().map(host).collect();
     assert_eq!(hosts, ["git.example", "git.example", "other.example"]);
     let number = world.fetches[2].number;
-    let result = Ok(source("c1"));
+    let result = Ok(found("c1"));
     world.tell(Event::Fetched { number, result });
     world.quiet();
     assert_eq!(world.status(&other).phase, Some(TaskPhase::Running));
@@ -129,13 +137,56 @@ fn tasks_with_the_same_source_share_a_fetch() {
     world.quiet();
     assert_eq!(world.fetches.len(), 1);
     let number = world.fetches[0].number;
-    let result = Ok(source("c1"));
+    let result = Ok(found("c1"));
     world.tell(Event::Fetched { number, result });
     world.quiet();
     for uid in uids {
         assert_eq!(world.status(&uid).source, Some(source("c1")));
     }
     assert_eq!(world.fetches.len(), 1);
+}
+
+/// Other Tasks need no copy in the store: their machines fetch for themselves.
+#[test]
+fn of_tasks_that_share_a_fetch_only_a_map_with_items_in_the_source_waits_for_the_store_and_has_no_place() {
+    let mut world = World::new(8, 1);
+    world.quiet();
+    world.repository = None;
+    let with = |for_each| {
+        let mut spec = of(URL);
+        spec["forEach"] = for_each;
+        spec
+    };
+    let lines = world.create_with(
+        "lines",
+        with(json!({ "itemsFrom": { "sourceFile": "items.jsonl" } })),
+    );
+    let numbers = world.create_with("numbers", with(json!({ "count": 3 })));
+    let plain = world.create_with("plain", of(URL));
+    world.quiet();
+    let number = world.fetches[0].number;
+    let result = Ok(FetchedSource {
+        not_kept: Some("the store is busy".to_owned()),
+        ..found("c1")
+    });
+    world.tell(Event::Fetched { number, result });
+    world.quiet();
+    for uid in [&numbers, &plain] {
+        assert_eq!(world.status(uid).source, Some(source("c1")));
+    }
+    let status = world.status(&lines);
+    assert_eq!((status.source, status.attempt), (None, 0));
+    world.pass(6);
+    assert_eq!(world.status(&lines).reason, reason::SOURCE_UNAVAILABLE);
+    let said = scheduled(&world, &lines);
+    assert!(said.contains("the store is busy; that is tried again"), "{said}");
+    // The branch has moved on meanwhile, and the store is there again.
+    let number = world.fetches.last().unwrap().number;
+    let result = Ok(found("c2"));
+    world.tell(Event::Fetched { number, result });
+    world.quiet();
+    assert_eq!(world.fetches.len(), 2);
+    assert_eq!(world.status(&lines).source, Some(source("c2")));
 }
 
 #[test]
@@ -170,7 +221,7 @@ fn tasks_that_choose_other_files_of_a_repository_share_no_fetch() {
     assert_eq!(excluded, [0, 1]);
     for (fetch, name) in [(0, "whole"), (1, "part")] {
         let number = world.fetches[fetch].number;
-        let result = Ok(source(name));
+        let result = Ok(found(name));
         world.tell(Event::Fetched { number, result });
     }
     world.quiet();
@@ -192,7 +243,7 @@ fn a_task_that_comes_during_a_fetch_gets_what_the_branch_names_afterwards() {
     let numbers: Vec<u64> = world.fetches.iter().map(|fetch| fetch.number).collect();
     assert_eq!(numbers.len(), 2);
     for (number, name) in numbers.into_iter().zip(["before", "after"]) {
-        let result = Ok(source(name));
+        let result = Ok(found(name));
         world.tell(Event::Fetched { number, result });
         world.quiet();
     }
@@ -337,7 +388,7 @@ fn a_fetch_that_nobody_waits_for_is_given_up_and_its_late_answer_does_not_count(
         world.quiet();
         world.pass(2);
         assert_eq!(world.cancelled.pop(), Some(FetchKey::Number(number)), "{way}");
-        let result = Ok(source("late"));
+        let result = Ok(found("late"));
         world.tell(Event::Fetched { number, result });
         world.quiet();
         assert_eq!(world.status(&uid).source, None, "{way}");

@@ -8,7 +8,7 @@ use super::{world::World, *};
 use crate::{
     map::{leader::Life, plan::Verdict},
     pool::load::Demand,
-    task::{references::Unresolved, status::Why},
+    task::{references::Unresolved, run::Progress, status::Why},
 };
 
 const TOTAL: u32 = 100;
@@ -73,6 +73,32 @@ fn a_worker_with_threads_counts_as_so_many_items_that_run_and_one_of_commands_as
         let news = world.maps[&uid].as_ref().unwrap();
         assert_eq!(news.spec.threads, threads, "{work}");
     }
+}
+
+#[test]
+fn what_items_say_of_themselves_makes_no_progress_of_their_task_and_no_write() {
+    let mut world = World::new(1, 2);
+    let uid = map(&mut world, "m", json!({ "count": TOTAL }));
+    tell(&mut world, &uid, under_way());
+    let writes = world.writes[&uid];
+    for (place, run) in world.active() {
+        let progress = Progress { done: 37, total: 100 };
+        world.tell(Event::Progress(place, run, progress));
+    }
+    assert!(!world.dispatcher.has_progress(world.now));
+    world.quiet();
+    assert_eq!(world.writes[&uid], writes);
+    tell(
+        &mut world,
+        &uid,
+        MapTold {
+            items: items(1, 0),
+            ..under_way()
+        },
+    );
+    world.pass(10);
+    let status = world.status(&uid);
+    assert_eq!((&*status.done, &*status.progress), ("1/100", ""));
 }
 
 /// All workers end, as they were asked to.
