@@ -115,7 +115,7 @@ async fn busy(program: &Path, item: Duration) -> anyhow::Result<[f64; 2]> {
     Ok(busy.map(|busy| busy.as_secs_f64() / MEASURED.as_secs_f64()))
 }
 
-fn run_id(rank: u32) -> String {
+pub(crate) fn run_id(rank: u32) -> String {
     format!("{MAP}-1-{rank}")
 }
 
@@ -124,7 +124,7 @@ fn worker(rank: u32) -> Worker {
 }
 
 /// The run that holds a place for the map.
-fn place(rank: u32, source: &str) -> RunSpec {
+pub(crate) fn place(rank: u32, source: &str) -> RunSpec {
     let function = Function {
         source: source.to_owned(),
         args_json: "[]".to_owned(),
@@ -144,7 +144,7 @@ fn place(rank: u32, source: &str) -> RunSpec {
 }
 
 /// The stream to one machine.
-struct Link {
+pub(crate) struct Link {
     orders: queue::UnboundedSender<ToWorkers>,
     round_trip: Duration,
     listening: JoinHandle<()>,
@@ -157,7 +157,11 @@ impl Drop for Link {
 }
 
 impl Link {
-    async fn open(home: &Path, rank: u32, news: mpsc::Sender<(u32, FromWorkers)>) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        home: &Path,
+        rank: u32,
+        news: mpsc::Sender<(u32, FromWorkers)>,
+    ) -> anyhow::Result<Self> {
         let channel = connect(&Home::new(home)).await?;
         let begun = Instant::now();
         let (orders, waiting) = queue::unbounded();
@@ -180,6 +184,10 @@ impl Link {
             round_trip,
             listening,
         })
+    }
+
+    pub(crate) fn say(&self, message: Say) -> anyhow::Result<()> {
+        Ok(self.orders.unbounded_send(said(message))?)
     }
 }
 
@@ -263,7 +271,7 @@ impl Map {
                 Command::Close(_) | Command::Finish(_) => bail!("the map has ended early"),
             };
             let link = self.links.get(rank as usize).context("there are two machines")?;
-            link.orders.unbounded_send(said(message))?;
+            link.say(message)?;
         }
         Ok(())
     }

@@ -1,29 +1,45 @@
-//! A function that is forked from a Python that is there already: at the agent alone, without cluster and network.
+//! Python that is warm: calls for items of a map, and runs that are forked from a Python that is there already. At the agent
+//! alone, without cluster and network.
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Write as _},
     os::unix::fs::MetadataExt as _,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::bail;
-use skyward_agent::protocol::{Finished, Function, RunSpec, run_spec::Work};
+use anyhow::{Context as _, bail};
+use skyward_agent::protocol::{
+    Finished, Function, RunSpec, Worker,
+    finished::Ending,
+    from_workers::Message as Told,
+    run_spec::Work,
+    to_workers::{Chunk, Message as Say},
+};
+use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
     agent::Daemon,
+    items::{Link, place, run_id},
     measure::{figure, ms, percentile, skipped},
 };
 
-/// Functions one after the other.
-const CALLS: u32 = 200;
+/// Runs one after the other.
+const RUNS: u32 = 200;
+/// Calls one after the other, in a process that is there and in processes of their own.
+const REUSED: u32 = 20_000;
+const FRESH: u32 = 1000;
+/// Calls before those that are timed.
+const FIRST: u32 = 20;
 /// Modules of the second parent, which has to import one that imports them all.
 const MODULES: u32 = 100;
 /// Longest time until a function is forked.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many times as long as the raw limit a call may take.
-const BAR: f64 = 2.0;
+const REUSED_BAR: f64 = 5.0;
+const FRESH_BAR: f64 = 2.0;
 
 /// Median of a bare fork and the wait for its end, in milliseconds, in a Python that has imported what its arguments name.
 const RAW: &str = "
@@ -42,6 +58,13 @@ for _ in range(200):
     took.append(time.perf_counter() - begun)
 print(sorted(took)[100] * 1e3)
 ";
+/// A Python that answers each line.
+const LOOP: &str = "
+import sys
+for line in sys.stdin:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+";
 /// What every parent has imported.
 const IMPORTED: [&str; 8] = [
     "inspect",
@@ -54,7 +77,7 @@ const IMPORTED: [&str; 8] = [
     "skyward._run",
 ];
 
-/// From the call of Start until a function that does nothing is reported as finished, where its process is forked.
+/// What a call takes in a process that is there, and in one of its own, and what a run takes that is forked.
 pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     if fs::metadata("/proc/self")?.uid() != 0 {
         skipped("functions are forked where the agent is root");
@@ -72,30 +95,90 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     let imports = (0..MODULES).map(|number| format!("import module_{number}\n"));
     fs::write(library.join("hundred.py"), imports.collect::<String>())?;
 
-    for (name, preload) in [
-        ("warm_call_fresh_p50", &[][..]),
-        ("warm_call_fresh_p50_100_modules", &["hundred"][..]),
-    ] {
-        until_forked(&daemon, name, preload).await?;
-        let mut took = Vec::new();
-        for number in 0..CALLS {
-            let (time, finished) = call(&daemon, &format!("{name}-{number}"), preload).await?;
-            anyhow::ensure!(finished.forked == Some(true), "{name}: a function was not forked");
-            took.push(time);
-        }
-        let raw = raw(&library, preload)?;
+    for (rank, modules, more) in [(0, &[][..], ""), (1, &["hundred"][..], "_100_modules")] {
+        let reused = calls(&daemon, 2 * rank, modules, false).await?;
+        let raw = round_trip(&library, modules)?;
         figure(
-            name,
-            ms(percentile(&mut took, 0.5)),
-            "ms",
-            &format!("{:.1}", raw * BAR),
-            &format!("fork and wait of a Python with the same modules {raw:.1} ms"),
+            &format!("warm_call_reused{more}"),
+            micros(reused),
+            "us",
+            &format!("{:.0}", micros(raw) * REUSED_BAR),
+            &format!("a line to a Python and back {:.0} us", micros(raw)),
         );
+        let fresh = calls(&daemon, 2 * rank + 1, modules, true).await?;
+        let raw = bare_fork(&library, modules)?;
+        let bare = format!("fork and wait of a Python with the same modules {raw:.1} ms");
+        let bar = format!("{:.1}", raw * FRESH_BAR);
+        figure(&format!("warm_call_fresh{more}"), ms(fresh), "ms", &bar, &bare);
+        let run = forked_runs(&daemon, &format!("forked{more}"), modules).await?;
+        figure(&format!("forked_run_p50{more}"), ms(run), "ms", "-", &bare);
     }
     Ok(())
 }
 
-async fn call(daemon: &Daemon, run_id: &str, preload: &[&str]) -> anyhow::Result<(Duration, Finished)> {
+fn micros(time: Duration) -> f64 {
+    ms(time) * 1e3
+}
+
+/// What one call takes, of many that follow each other at one place of a map: until the end of the last one is on the disk
+/// and known here, for each.
+async fn calls(daemon: &Daemon, rank: u32, modules: &[&str], fresh: bool) -> anyhow::Result<Duration> {
+    let count = if fresh { FRESH } else { REUSED };
+    let imports: String = modules.iter().map(|name| format!("import {name}\n")).collect();
+    let spec = place(rank, &format!("{imports}def main(item): pass\n"));
+    let worker = Worker {
+        fresh,
+        ..spec.worker.context("a place of a map")?
+    };
+    let worker = Some(worker);
+    daemon.begin(RunSpec { worker, ..spec }).await?;
+    let (news, mut hears) = mpsc::channel(64);
+    let link = Link::open(daemon.home(), rank, news).await?;
+    let mut took = Duration::ZERO;
+    for (first, count) in [(0, FIRST), (FIRST, count)] {
+        let begun = Instant::now();
+        link.say(Say::Chunk(Chunk {
+            run_id: run_id(rank),
+            first,
+            count,
+            attempt: 1,
+            items: Vec::new(),
+        }))?;
+        let mut left = count;
+        while left > 0 {
+            let heard = timeout(PATIENCE, hears.recv()).await?;
+            let (_, told) = heard.context("the agent says no more")?;
+            match told.message {
+                Some(Told::Ended(end)) => {
+                    let is_success = end.ending() == Ending::Exited && end.exit_code == 0;
+                    anyhow::ensure!(is_success, "a call failed: {}", end.message);
+                    left -= 1;
+                }
+                Some(Told::Told(told)) => anyhow::ensure!(!told.over, "the place has ended early"),
+                _ => {}
+            }
+        }
+        took = begun.elapsed() / count;
+    }
+    drop(link);
+    daemon.stop(&run_id(rank)).await?;
+    Ok(took)
+}
+
+/// Median of the time from the call of Start until a function that does nothing is reported as finished, where its process
+/// is forked.
+async fn forked_runs(daemon: &Daemon, name: &str, preload: &[&str]) -> anyhow::Result<Duration> {
+    until_forked(daemon, name, preload).await?;
+    let mut took = Vec::new();
+    for number in 0..RUNS {
+        let (time, finished) = forked(daemon, &format!("{name}-{number}"), preload).await?;
+        anyhow::ensure!(finished.forked == Some(true), "{name}: a function was not forked");
+        took.push(time);
+    }
+    Ok(percentile(&mut took, 0.5))
+}
+
+async fn forked(daemon: &Daemon, run_id: &str, preload: &[&str]) -> anyhow::Result<(Duration, Finished)> {
     let function = Function {
         source: "def main(): pass".to_owned(),
         args_json: "[]".to_owned(),
@@ -116,7 +199,7 @@ async fn call(daemon: &Daemon, run_id: &str, preload: &[&str]) -> anyhow::Result
 async fn until_forked(daemon: &Daemon, name: &str, preload: &[&str]) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     for number in 0_u32.. {
-        let (_, finished) = call(daemon, &format!("{name}-first-{number}"), preload).await?;
+        let (_, finished) = forked(daemon, &format!("{name}-first-{number}"), preload).await?;
         if finished.forked == Some(true) {
             return Ok(());
         }
@@ -127,17 +210,46 @@ async fn until_forked(daemon: &Daemon, name: &str, preload: &[&str]) -> anyhow::
     bail!("{name}: no function is forked")
 }
 
-fn raw(library: &Path, preload: &[&str]) -> anyhow::Result<f64> {
-    let output = Command::new("python3")
-        .args(["-c", RAW])
-        .args(IMPORTED)
-        .args(preload)
-        .env("PYTHONPATH", library)
-        .output()?;
+fn python(library: &Path, program: &str, modules: &[&str]) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", program])
+        .args(modules)
+        .env("PYTHONPATH", library);
+    command
+}
+
+fn bare_fork(library: &Path, modules: &[&str]) -> anyhow::Result<f64> {
+    let all = [&IMPORTED[..], modules].concat();
+    let output = python(library, RAW, &all).output()?;
     anyhow::ensure!(
         output.status.success(),
         "a bare fork: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
+}
+
+/// Median of the time until a Python has answered a line.
+fn round_trip(library: &Path, modules: &[&str]) -> anyhow::Result<Duration> {
+    let imports: String = modules.iter().map(|name| format!("import {name}\n")).collect();
+    let mut child = python(library, &format!("{imports}{LOOP}"), &[])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut to = child.stdin.take().context("its standard input")?;
+    let mut from = BufReader::new(child.stdout.take().context("its standard output")?);
+    let mut took = Vec::new();
+    let mut line = String::new();
+    for _ in 0..2000 {
+        line.clear();
+        let begun = Instant::now();
+        to.write_all(b"[1]\n")?;
+        from.read_line(&mut line)?;
+        took.push(begun.elapsed());
+        anyhow::ensure!(line == "[1]\n", "a bare Python answers {line:?}");
+    }
+    drop(to);
+    child.wait()?;
+    Ok(percentile(&mut took, 0.5))
 }
