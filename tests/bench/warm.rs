@@ -116,6 +116,11 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The lines of Python that import them.
+fn imports(modules: &[&str]) -> String {
+    modules.iter().flat_map(|name| ["import ", name, "\n"]).collect()
+}
+
 fn micros(time: Duration) -> f64 {
     ms(time) * 1e3
 }
@@ -124,7 +129,7 @@ fn micros(time: Duration) -> f64 {
 /// and known here, for each.
 async fn calls(daemon: &Daemon, rank: u32, modules: &[&str], fresh: bool) -> anyhow::Result<Duration> {
     let count = if fresh { FRESH } else { REUSED };
-    let imports: String = modules.iter().map(|name| format!("import {name}\n")).collect();
+    let imports = imports(modules);
     let spec = place(rank, &format!("{imports}def main(item): pass\n"));
     let worker = Worker {
         fresh,
@@ -232,7 +237,7 @@ fn bare_fork(library: &Path, modules: &[&str]) -> anyhow::Result<f64> {
 
 /// Median of the time until a Python has answered a line.
 fn round_trip(library: &Path, modules: &[&str]) -> anyhow::Result<Duration> {
-    let imports: String = modules.iter().map(|name| format!("import {name}\n")).collect();
+    let imports = imports(modules);
     let mut child = python(library, &format!("{imports}{LOOP}"), &[])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

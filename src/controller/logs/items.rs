@@ -49,6 +49,8 @@ use crate::maps::{of_stored, replay};
 
 /// Ranges in one write of the log.
 const RANGES: usize = 65_536;
+/// Room for what a line has besides the body, which is the largest part of it.
+const LINE_BYTES: usize = 64;
 /// What is said of an item that no machine has told the end of.
 const EXHAUSTED: &str = "it was interrupted more often than retries.onInterruption allows";
 
@@ -107,10 +109,9 @@ pub(super) async fn read(
         .map_bodies(&uid, &outcomes)
         .await
         .map_err(unreadable)?;
-    let mut text = String::new();
+    let mut text = String::with_capacity(bodies.iter().map(|body| body.len() + LINE_BYTES).sum());
     for (outcome, body) in outcomes.iter().zip(&bodies) {
-        text.push_str(&line(outcome, body));
-        text.push('\n');
+        write_line(&mut text, outcome, body);
     }
     text.push_str(&rest);
     text.push('\n');
@@ -122,34 +123,52 @@ fn unreadable(error: MapError) -> (StatusCode, String) {
 }
 
 /// One item, in one line.
-fn line(outcome: &Outcome, body: &[u8]) -> String {
-    let index = outcome.ended.index;
-    let attempt = outcome.ended.attempt;
-    let Some((said, value)) = outcome::read(body) else {
+fn write_line(text: &mut String, outcome: &Outcome, body: &[u8]) {
+    let (index, attempt) = (outcome.ended.index, outcome.ended.attempt);
+    text.extend([
+        "{\"index\":",
+        &index.to_string(),
+        ",\"attempt\":",
+        &attempt.to_string(),
+    ]);
+    if let Some((said, value)) = outcome::read(body) {
+        let said = said.json();
+        let fields = said.strip_prefix('{').and_then(|said| said.strip_suffix('}'));
+        text.extend([",", fields.unwrap_or_default()]);
+        write_value(text, value);
+    } else {
         let is_success = of_stored(outcome.ended).is_ok_and(|ended| ended.cause == Cause::Success);
         let reason = if is_success {
             reason::SUCCEEDED
         } else {
             reason::INTERRUPTED
         };
-        let mut line = format!("{{\"index\":{index},\"attempt\":{attempt},\"reason\":\"{reason}\"");
+        text.extend([",\"reason\":\"", reason, "\""]);
         // The leader itself ends an item whose machine was lost once too often.
         if body.is_empty() && !is_success {
-            line.extend([",\"message\":\"", EXHAUSTED, "\""]);
+            text.extend([",\"message\":\"", EXHAUSTED, "\""]);
         }
-        return line + "}";
-    };
-    let mut line = format!("{{\"index\":{index},\"attempt\":{attempt},{}", &said.json()[1..]);
-    if value.is_empty() {
-        return line;
     }
-    line.pop();
-    // A machine may have told anything.
-    let value = match serde_json::from_slice::<&RawValue>(value) {
-        Ok(value) => format!(",\"value\":{}}}", value.get().replace(['\n', '\r'], " ")),
-        Err(_) => format!(",\"valueBytes\":{}}}", value.len()),
-    };
-    line + &value
+    text.push_str("}\n");
+}
+
+/// The value of an item, which a machine told: it may be anything.
+fn write_value(text: &mut String, value: &[u8]) {
+    match serde_json::from_slice::<&RawValue>(value) {
+        _ if value.is_empty() => {}
+        Err(_) => text.extend([",\"valueBytes\":", &value.len().to_string()]),
+        Ok(value) => {
+            text.push_str(",\"value\":");
+            let breaks_lines = [b'\n', b'\r']
+                .iter()
+                .any(|end| value.get().as_bytes().contains(end));
+            if breaks_lines {
+                text.push_str(&value.get().replace(['\n', '\r'], " "));
+            } else {
+                text.push_str(value.get());
+            }
+        }
+    }
 }
 
 /// Has items of an ended Task run again: first the log says so, then the status. Asked again after a crash in between,
@@ -387,7 +406,9 @@ pub(super) mod tests {
         let records = store.map_records(TASK, 0, &[]).await.unwrap();
         let page = as_written(&records, 0, false);
         let bodies = store.map_bodies(TASK, &page.outcomes).await.unwrap();
-        let said: serde_json::Value = serde_json::from_str(&line(&page.outcomes[0], &bodies[0])).unwrap();
+        let mut line = String::new();
+        write_line(&mut line, &page.outcomes[0], &bodies[0]);
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
         let expected = serde_json::json!({
             "index": 3, "attempt": 4, "reason": "Interrupted",
             "message": "it was interrupted more often than retries.onInterruption allows",
