@@ -99,7 +99,13 @@ fn a_look_finds_what_is_ours_and_changes_nothing_at_any_cloud() {
 #[test]
 fn what_the_api_tells_of_an_account_is_told() {
     for (kind, parts) in [
-        ("aws", ["user or role: arn:aws:iam::", ":user/skyward"]),
+        (
+            "aws",
+            [
+                "user or role: arn:aws:iam::",
+                ":user/skyward; quotas: us-east-1: Running On-Demand P instances 0 vCPUs, ",
+            ],
+        ),
         ("digitalocean", ["limit of Droplets: 25", "status: active"]),
         (
             "gcp",

@@ -159,7 +159,13 @@ impl Clouds {
 /// The operator's names of the APIs of a cloud.
 fn endpoints(cloud: &'static str) -> Vec<&'static str> {
     match cloud {
-        "aws" => vec!["aws-ec2", "aws-ssm", "aws-sts", "aws-pricing"],
+        "aws" => vec![
+            "aws-ec2",
+            "aws-ssm",
+            "aws-sts",
+            "aws-pricing",
+            "aws-servicequotas",
+        ],
         // One of each region.
         "jarvislabs" => vec!["jarvislabs", "jarvislabs-in1", "jarvislabs-eu1"],
         "gcp" => vec!["gcp", "gcp-token", "gcp-metadata"],

@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use crate::{
     errors::{provider_error, timed_out},
     fenced::Fenced,
-    question::{Call, PARAMETER, PRICES, Question},
+    question::{Call, PARAMETER, PRICES, QUOTAS, Question},
 };
 
 /// Longest wait for a connection.
@@ -34,6 +34,10 @@ pub const ENDPOINTS: &[(&str, &str)] = &[
     ("aws-ssm", "https://ssm.{region}.amazonaws.com"),
     ("aws-sts", "https://sts.{region}.amazonaws.com"),
     ("aws-pricing", "https://api.pricing.{region}.amazonaws.com"),
+    (
+        "aws-servicequotas",
+        "https://servicequotas.{region}.amazonaws.com",
+    ),
 ];
 
 /// The SDK's defaults, as of this day.
@@ -170,6 +174,12 @@ impl Cloud {
                 Ok(self.question(config, PRICES, "aws-pricing", PRICING_REGION))
             })
             .await
+    }
+
+    /// Service Quotas of a region. Only `skyward check-provider` asks it, so nothing is remembered.
+    pub(crate) async fn quotas(&self, region: &str) -> Result<Question, ProviderError> {
+        let config = self.config().await?;
+        Ok(self.question(config, QUOTAS, "aws-servicequotas", region))
     }
 }
 

@@ -14,6 +14,8 @@ use skyward_provider_kit::{
     http::{Effect, is_maintenance},
 };
 
+use crate::quotas;
+
 /// So many bytes of an answer that is not in the service's form are looked at.
 const PAGE: usize = 4096;
 
@@ -173,6 +175,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("look at the image", "ec2:DescribeImages"),
     ("look up the image", "ssm:GetParameter"),
     ("read the price list", "pricing:GetProducts"),
+    (quotas::OPERATION, "servicequotas:ListServiceQuotas"),
 ];
 
 fn needed_action(operation: &str) -> Option<&'static str> {

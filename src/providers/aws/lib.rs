@@ -2,15 +2,15 @@
 //!
 //! - [`config`]: settings of the Provider with every default applied.
 //! - `fenced`: nothing is changed by a process that may not lead any more.
-//! - [`cloud`]: the SDK's clients, one for each region; [`question`]: two calls without a
-//!   client; [`errors`]: answers become kinds of error.
+//! - [`cloud`]: the SDK's clients, one for each region; [`question`]: three calls without
+//!   a client; [`errors`]: answers become kinds of error.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
 //!   [`images`]: the image that it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
 //!   the machines of a Pool.
 //! - `order` carries an order out, `look` looks at instances.
 //! - [`offers`]: instance types become offers, with [`prices`] of the price list; [`catalogue`]
-//!   remembers both.
+//!   remembers both; `quotas` tells the limits of vCPUs.
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
@@ -28,6 +28,7 @@ mod order;
 pub mod placement;
 pub mod prices;
 pub mod question;
+mod quotas;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -244,7 +245,8 @@ impl Provider for Aws {
             what: "user or role",
             value: said(arn),
         };
-        Ok(identity.arn().map(fact).into_iter().collect())
+        let quotas = quotas::facts(&self.cloud, &self.reach.regions).await;
+        Ok(identity.arn().map(fact).into_iter().chain(quotas).collect())
     }
 
     async fn offers(&self) -> Result<Vec<Offer>, ProviderError> {

@@ -1,4 +1,4 @@
-//! Two calls in JSON: the image at SSM, and the price list. Each would need a whole SDK crate for
+//! Three calls in JSON: the image at SSM, the price list, and quotas. Each would need a whole SDK crate for
 //! one call, which costs minutes of compiling, so the requests are written here; the SDK's own
 //! orchestrator does the hard parts (signatures, sources of credentials, clock skew, retries,
 //! deadlines).
@@ -48,6 +48,11 @@ pub const PARAMETER: Call = Call {
 pub const PRICES: Call = Call {
     service: "pricing",
     target: "AWSPriceListService.GetProducts",
+};
+/// One page of the quotas of a region.
+pub const QUOTAS: Call = Call {
+    service: "servicequotas",
+    target: "ServiceQuotasV20190624.ListServiceQuotas",
 };
 
 /// A question that can be asked again and again, at one region.

@@ -58,7 +58,7 @@ pub fn account(
     }
     let exists = match service {
         Service::Pricing => PRICING_REGIONS.contains(&scope.region.as_str()),
-        Service::Ec2 | Service::Ssm | Service::Sts => catalogue::REGIONS
+        Service::Ec2 | Service::Ssm | Service::Quotas | Service::Sts => catalogue::REGIONS
             .iter()
             .any(|(region, ..)| *region == scope.region),
     };
@@ -94,7 +94,7 @@ fn of_signature(service: Service, refusal: sigv4::Refusal) -> Failure {
             "MissingAuthenticationToken",
             "Request is missing Authentication Token",
         ),
-        (Why::Missing, Service::Ssm | Service::Pricing) => Failure::client(
+        (Why::Missing, Service::Ssm | Service::Pricing | Service::Quotas) => Failure::client(
             "MissingAuthenticationTokenException",
             "Request is missing Authentication Token",
         ),
@@ -106,7 +106,7 @@ fn of_signature(service: Service, refusal: sigv4::Refusal) -> Failure {
         (Why::Expired(text), Service::Sts) => {
             Failure::new(403, "SignatureDoesNotMatch", format!("Signature expired: {text}"))
         }
-        (Why::Expired(text), Service::Ssm | Service::Pricing) => {
+        (Why::Expired(text), Service::Ssm | Service::Pricing | Service::Quotas) => {
             Failure::client("InvalidSignatureException", format!("Signature expired: {text}"))
         }
         (Why::Mismatch, Service::Ec2) => Failure::bad_credentials(Service::Ec2),
@@ -115,7 +115,7 @@ fn of_signature(service: Service, refusal: sigv4::Refusal) -> Failure {
             "SignatureDoesNotMatch",
             "The request signature we calculated does not match the signature you provided.",
         ),
-        (Why::Mismatch, Service::Ssm | Service::Pricing) => Failure::client(
+        (Why::Mismatch, Service::Ssm | Service::Pricing | Service::Quotas) => Failure::client(
             "InvalidSignatureException",
             "The request signature we calculated does not match the signature you provided.",
         ),

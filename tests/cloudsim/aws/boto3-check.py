@@ -117,6 +117,11 @@ def check_offers(ec2):
     )
     assert {value["Value"] for page in pages for value in page["AttributeValues"]} == set(by_name_everywhere())
     refused("NotFoundException", pricing.describe_services, ServiceCode="AmazonNothing")
+    service_quotas = client("service-quotas")
+    pages = service_quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
+    quotas = [{quota["QuotaName"]: quota["Value"] for quota in page["Quotas"]} for page in pages]
+    assert len(quotas) > 1 and any(page.get("Running On-Demand P instances") == 0 for page in quotas)
+    refused("NoSuchResourceException", service_quotas.list_service_quotas, ServiceCode="lambda")
     assert p5["NetworkInfo"]["EfaInfo"]["MaximumEfaInterfaces"] == len(p5["NetworkInfo"]["NetworkCards"]) == 32
     assert ec2.get_spot_placement_scores(InstanceTypes=["g5.xlarge"], TargetCapacity=1)["SpotPlacementScores"]
     refused("InvalidInstanceType", ec2.describe_instance_types, InstanceTypes=["x9.huge"])

@@ -79,6 +79,7 @@ impl Context<'_, '_> {
         Err(match action.split_once(':') {
             Some(("ssm", _)) => Failure::forbidden(Service::Ssm),
             Some(("pricing", _)) => Failure::forbidden(Service::Pricing),
+            Some(("servicequotas", _)) => Failure::forbidden(Service::Quotas),
             Some(("sts", _)) => Failure::forbidden(Service::Sts),
             // What a launch needs of other services is refused by EC2 as well.
             _ => Failure::not_allowed(&name_of_caller(self), action),

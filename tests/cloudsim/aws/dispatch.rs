@@ -6,8 +6,8 @@ use super::context::Context;
 use super::failure::{Failure, Outcome};
 use super::service::{Operation, WEB_IDENTITY};
 use super::{
-    fleet, fleets, groups, images, instances, keys, network, offers, price_list, run, spot, sts, tags,
-    templates,
+    fleet, fleets, groups, images, instances, keys, network, offers, price_list, quotas, run, spot, sts,
+    tags, templates,
 };
 
 /// Carries an operation out.
@@ -52,6 +52,7 @@ pub fn dispatch(context: &mut Context<'_, '_>, operation: Operation, input: &Val
         "DescribeServices" => price_list::describe_services(context, input),
         "GetAttributeValues" => price_list::get_attribute_values(context, input),
         "GetProducts" => price_list::get_products(context, input),
+        "ListServiceQuotas" => quotas::list(context, input),
         "AssumeRole" => sts::assume_role(context, input),
         "GetCallerIdentity" => sts::caller_identity(context),
         WEB_IDENTITY => sts::assume_role_with_web_identity(context, input),

@@ -69,6 +69,7 @@ impl Failure {
             .join("; ");
         match (service.wire(), problems.first().map(|problem| problem.kind)) {
             (Wire::Json, _) if service == Service::Pricing => Self::client("InvalidParameterException", text),
+            (Wire::Json, _) if service == Service::Quotas => Self::client("IllegalArgumentException", text),
             (Wire::Json, _) => Self::client("ValidationException", text),
             (Wire::Form(Dialect::Query), _) => Self::client("ValidationError", text),
             (_, Some(ProblemKind::Unknown)) => Self::client("UnknownParameter", text),
@@ -85,6 +86,7 @@ impl Failure {
                 Service::Ec2 => Self::new(503, "RequestLimitExceeded", "Request limit exceeded."),
                 Service::Sts => Self::client("Throttling", "Rate exceeded"),
                 Service::Ssm | Service::Pricing => Self::client("ThrottlingException", "Rate exceeded"),
+                Service::Quotas => Self::client("TooManyRequestsException", "Rate exceeded"),
             },
             Refusal::Server(status) if json => Self::new(
                 *status,
@@ -126,7 +128,7 @@ impl Failure {
                     "ExpiredToken",
                     "The security token included in the request is expired",
                 ),
-                Service::Ssm | Service::Pricing => Self::client(
+                Service::Ssm | Service::Pricing | Service::Quotas => Self::client(
                     "ExpiredTokenException",
                     "The security token included in the request is expired",
                 ),
@@ -146,7 +148,9 @@ impl Failure {
                 Service::Ec2 | Service::Sts => {
                     Self::client("InvalidAction", "The action is not valid for this web service.")
                 }
-                Service::Ssm | Service::Pricing => Self::client("UnknownOperationException", ""),
+                Service::Ssm | Service::Pricing | Service::Quotas => {
+                    Self::client("UnknownOperationException", "")
+                }
             },
             Refusal::Answer(_) => Self::internal("an answer is not a failure"),
         }
@@ -165,7 +169,7 @@ impl Failure {
                 "InvalidClientTokenId",
                 "The security token included in the request is invalid.",
             ),
-            Service::Ssm | Service::Pricing => Self::client(
+            Service::Ssm | Service::Pricing | Service::Quotas => Self::client(
                 "UnrecognizedClientException",
                 "The security token included in the request is invalid.",
             ),
@@ -185,7 +189,7 @@ impl Failure {
                 "AccessDenied",
                 "User is not authorized to perform this operation",
             ),
-            Service::Ssm | Service::Pricing => Self::client(
+            Service::Ssm | Service::Pricing | Service::Quotas => Self::client(
                 "AccessDeniedException",
                 "User is not authorized to perform this operation",
             ),

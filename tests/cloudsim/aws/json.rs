@@ -1,4 +1,4 @@
-//! Requests of the `json` protocol (SSM, Pricing), checked against the model.
+//! Requests of the `json` protocol (SSM, Pricing, Service Quotas), checked against the model.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! Amazon Web Services: EC2, SSM, Pricing and STS at one address.
+//! Amazon Web Services: EC2, SSM, Pricing, Service Quotas and STS at one address.
 //!
 //! Which requests are allowed, and how answers are written, comes from the botocore
 //! models in the folder that `SKYWARD_SPECS` names; without them there is no AWS.
@@ -16,6 +16,7 @@
 //! | security groups, and their rules as permissions | `groups`, `rules` |
 //! | instance types with GPUs, parts of GPUs, Neuron; where they are carried | `catalogue`, `records`, `offers` |
 //! | the price list as strings, with products nobody wants; its services and attributes | `price_list` |
+//! | Service Quotas in short pages: those of the account, others made up and not enforced | `quotas` |
 //! | spot prices by zone with their past; requests and their status | `spot` |
 //! | images by SSM parameter; combinations that are missing | `images` |
 //! | key pairs: import, duplicates, deletion of what is not there | `keys` |
@@ -69,6 +70,7 @@ pub mod pairs;
 pub mod parts;
 pub mod price_list;
 pub mod query;
+pub mod quotas;
 pub mod records;
 pub mod room;
 pub mod rules;

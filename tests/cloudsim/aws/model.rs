@@ -1,7 +1,8 @@
 //! The official description of an AWS service: a botocore service model.
 //!
 //! It is data of Amazon's, read when a test runs from the folder that
-//! `SKYWARD_SPECS` names, and never a part of this repository. What it says
+//! `SKYWARD_SPECS` names, and never a part of this repository; of Service Quotas
+//! that folder has none, so `quotas` describes its one operation. What it says
 //! decides which requests are allowed and how an answer is written; nothing
 //! here knows our client.
 
@@ -11,6 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::quotas;
 
 /// A service model: operations, and the shapes they refer to.
 #[derive(Debug, Clone, Deserialize)]
@@ -173,18 +176,22 @@ pub struct Models {
     pub ssm: Model,
     /// The price list.
     pub pricing: Model,
+    /// Service Quotas.
+    pub quotas: Model,
     /// Identity.
     pub sts: Model,
 }
 
 impl Models {
-    /// Reads the four models from a folder.
+    /// Reads the models from a folder, but for that of Service Quotas.
     pub fn read(folder: &Path) -> Result<Self, String> {
         let one = |name: &str| Model::read(&folder.join(format!("aws-{name}.botocore.json")));
         Ok(Self {
             ec2: one("ec2")?,
             ssm: one("ssm")?,
             pricing: one("pricing")?,
+            quotas: serde_json::from_str(quotas::MODEL)
+                .map_err(|error| format!("the model of Service Quotas: {error}"))?,
             sts: one("sts")?,
         })
     }

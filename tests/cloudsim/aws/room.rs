@@ -102,7 +102,7 @@ pub fn quota_name(quota: Quota, market: Market) -> &'static str {
         (Quota::Trn, Market::OnDemand) => "Running On-Demand Trn instances",
         (Quota::Standard, Market::Spot) => "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests",
         (Quota::G, Market::Spot) => "All G and VT Spot Instance Requests",
-        (Quota::P, Market::Spot) => "All P Spot Instance Requests",
+        (Quota::P, Market::Spot) => "All P4, P3 and P2 Spot Instance Requests",
         (Quota::Inf, Market::Spot) => "All Inf Spot Instance Requests",
         (Quota::Trn, Market::Spot) => "All Trn Spot Instance Requests",
     }

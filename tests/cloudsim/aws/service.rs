@@ -1,4 +1,4 @@
-//! The four services at one address, the operations that are simulated, and the effect of each.
+//! The five services at one address, the operations that are simulated, and the effect of each.
 
 use super::model::{Model, Models};
 use super::query::{self, Decoded, Dialect};
@@ -15,6 +15,8 @@ pub enum Service {
     Ssm,
     /// The price list.
     Pricing,
+    /// How much an account may run.
+    Quotas,
     /// The caller's identity.
     Sts,
 }
@@ -34,7 +36,7 @@ impl Service {
         match self {
             Self::Ec2 => Wire::Form(Dialect::Ec2),
             Self::Sts => Wire::Form(Dialect::Query),
-            Self::Ssm | Self::Pricing => Wire::Json,
+            Self::Ssm | Self::Pricing | Self::Quotas => Wire::Json,
         }
     }
 
@@ -44,6 +46,7 @@ impl Service {
             Self::Ec2 => "ec2",
             Self::Ssm => "ssm",
             Self::Pricing => "pricing",
+            Self::Quotas => "servicequotas",
             Self::Sts => "sts",
         }
     }
@@ -54,6 +57,7 @@ impl Service {
             Self::Ec2 => &models.ec2,
             Self::Ssm => &models.ssm,
             Self::Pricing => &models.pricing,
+            Self::Quotas => &models.quotas,
             Self::Sts => &models.sts,
         }
     }
@@ -62,10 +66,10 @@ impl Service {
     /// header, by the version of the form, else by the signature.
     pub fn of(request: &Request) -> Self {
         if let Some(target) = request.header("x-amz-target") {
-            return if target.starts_with("AWSPriceListService") {
-                Self::Pricing
-            } else {
-                Self::Ssm
+            return match target.split_once('.') {
+                Some(("AWSPriceListService", _)) => Self::Pricing,
+                Some(("ServiceQuotasV20190624", _)) => Self::Quotas,
+                _ => Self::Ssm,
             };
         }
         let version = parameters(request)
@@ -80,6 +84,7 @@ impl Service {
             (Some("2011-06-15"), _) | (_, Ok("sts")) => Self::Sts,
             (_, Ok("ssm")) => Self::Ssm,
             (_, Ok("pricing")) => Self::Pricing,
+            (_, Ok("servicequotas")) => Self::Quotas,
             _ => Self::Ec2,
         }
     }
@@ -116,9 +121,9 @@ const fn operation(service: Service, call: &'static str, name: &'static str, eff
 }
 
 use Effect::{Change, Create, Delete, Read};
-use Service::{Ec2, Pricing, Ssm, Sts};
+use Service::{Ec2, Pricing, Quotas, Ssm, Sts};
 
-const OPERATIONS: [Operation; 41] = [
+const OPERATIONS: [Operation; 42] = [
     operation(
         Ec2,
         "ec2.AuthorizeSecurityGroupIngress",
@@ -193,6 +198,12 @@ const OPERATIONS: [Operation; 41] = [
     operation(Pricing, "pricing.DescribeServices", "DescribeServices", Read),
     operation(Pricing, "pricing.GetAttributeValues", "GetAttributeValues", Read),
     operation(Pricing, "pricing.GetProducts", "GetProducts", Read),
+    operation(
+        Quotas,
+        "servicequotas.ListServiceQuotas",
+        "ListServiceQuotas",
+        Read,
+    ),
     operation(Sts, "sts.AssumeRole", "AssumeRole", Read),
     operation(Sts, "sts.GetCallerIdentity", "GetCallerIdentity", Read),
 ];
@@ -301,7 +312,7 @@ mod tests {
             );
             simulated.insert(operation.call.to_owned());
         }
-        let described: std::collections::BTreeSet<String> = [Ec2, Ssm, Pricing, Sts]
+        let described: std::collections::BTreeSet<String> = [Ec2, Ssm, Pricing, Quotas, Sts]
             .into_iter()
             .flat_map(|service| {
                 let names = service.model(&models).operations.keys();

@@ -9,6 +9,7 @@ mod launches;
 mod metadata;
 mod networks;
 mod offers;
+mod quotas;
 mod roles;
 mod wire;
 

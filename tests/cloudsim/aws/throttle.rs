@@ -13,7 +13,7 @@ pub struct Buckets(BTreeMap<String, (f64, Timestamp)>);
 /// Size of a bucket, and tokens that it gets back in a second.
 fn size(operation: &Operation) -> (f64, f64) {
     match (operation.service, operation.name) {
-        (Service::Pricing, _) => (10.0, 10.0),
+        (Service::Pricing | Service::Quotas, _) => (10.0, 10.0),
         (Service::Ssm, _) => (40.0, 40.0),
         (Service::Sts, _) => (600.0, 600.0),
         (Service::Ec2, "RunInstances") => (5.0, 2.0),

@@ -124,19 +124,14 @@ fn a_missing_permission_is_named_and_the_encoded_part_is_left_out() {
 
 #[test]
 fn a_permission_that_aws_does_not_name_is_named_by_the_call() {
-    let error = from_code(
-        "read the price list",
-        Effect::Repeatable,
-        "AccessDeniedException",
-        "no",
-        400,
-    );
-    assert!(
-        error
-            .message
-            .starts_with("the credentials lack the permission pricing:GetProducts. no"),
-        "{error}"
-    );
+    for (operation, permission) in [
+        ("read the price list", "pricing:GetProducts"),
+        ("list the quotas", "servicequotas:ListServiceQuotas"),
+    ] {
+        let error = from_code(operation, Effect::Repeatable, "AccessDeniedException", "no", 400);
+        let lacks = format!("the credentials lack the permission {permission}. no");
+        assert!(error.message.starts_with(&lacks), "{error}");
+    }
 }
 
 #[test]

@@ -158,6 +158,35 @@ async fn the_account_is_told_and_offers_are_complete() {
 }
 
 #[tokio::test]
+async fn quotas_are_told_for_each_region_and_a_refusal_of_them_hides_nothing_else() {
+    let Some(server) = simulator().await else { return };
+    let settings = json!({ "region": "us-east-1", "regions": ["eu-central-1"] });
+    let provider = provider_at(server.address, None, settings);
+    let facts = async || {
+        let facts = provider.account_facts().await.unwrap();
+        let told: Vec<&str> = facts.iter().map(|fact| fact.what).collect();
+        assert_eq!(told, ["user or role", "quotas", "quotas"]);
+        [facts[1].value.clone(), facts[2].value.clone()]
+    };
+    for (region, told) in ["us-east-1", "eu-central-1"].iter().zip(facts().await) {
+        let first = format!("{region}: Running On-Demand P instances 0 vCPUs, ");
+        assert!(told.starts_with(&first), "{told}");
+        // A quota of the last page.
+        assert!(told.contains("Spot Instance Requests 128 vCPUs"), "{told}");
+        assert!(!told.contains("Elastic IPs") && !told.contains("Hosts"), "{told}");
+    }
+    let refused = json!({ "call": "servicequotas.ListServiceQuotas", "fault": "forbidden" });
+    control(&server, "POST", "faults", refused).await;
+    for told in facts().await {
+        assert!(
+            told.contains("the credentials lack the permission servicequotas:ListServiceQuotas"),
+            "{told}"
+        );
+    }
+    nothing_wrong(&server).await;
+}
+
+#[tokio::test]
 async fn machines_are_ordered_used_and_returned_and_nothing_is_billed_after() {
     let Some(server) = simulator().await else { return };
     quick_boots(&server).await;
