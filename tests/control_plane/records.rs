@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use skyward_control_plane_tests::{api, cluster, path};
-use skyward_testkit::{Cluster, OPERATOR_NAMESPACE, Space};
+use skyward_testkit::{Cluster, OPERATOR_NAMESPACE, PATIENCE, Space};
 use tokio::time::{Instant, sleep};
 
 /// A user with all rights that roles can give, and not exempt.
@@ -311,7 +311,8 @@ async fn protected(space: &Space) -> Result<()> {
     kubectl(space, MALLORY, &["delete", "clusterrole", &name], None)
         .await?
         .ok()?;
-    let deadline = Instant::now() + Duration::from_secs(60);
+    // The garbage collector learns of new kinds twice a minute.
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     let left = ["get", what.as_str(), "--ignore-not-found", "-o", "name"];
     while !space.cluster.kubectl(&left).await?.ok()?.trim().is_empty() {
         ensure!(

@@ -164,7 +164,7 @@ pub(crate) async fn are_nowhere(space: &Space, traces: &[&str]) -> Result {
     assert_eq!(said["found"], json!([]), "keys of etcd");
     let logs = space
         .cluster
-        .kubectl(&[
+        .patiently(&[
             "logs",
             "-n",
             OPERATOR_NAMESPACE,
@@ -173,8 +173,7 @@ pub(crate) async fn are_nowhere(space: &Space, traces: &[&str]) -> Result {
             "--all-containers",
             "--tail=-1",
         ])
-        .await?
-        .ok()?;
+        .await?;
     assert!(!logs.is_empty());
     assert!(
         !traces.iter().any(|trace| logs.contains(trace)),

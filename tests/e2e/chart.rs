@@ -156,14 +156,20 @@ async fn roles(space: &Space) -> Result {
                 "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/none/{sub}",
                 space.name
             );
-            let error = space
-                .kubectl(&["get", "--raw", &path, "--as", user])
-                .await?
-                .refused()?;
-            assert!(
-                error.contains("NotFound"),
-                "{user} may read a {sub}, if there is one: {error}"
-            );
+            let ask = ["get", "--raw", &path, "--as", user];
+            let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+            loop {
+                let error = space.kubectl(&ask).await?.refused()?;
+                if error.contains("NotFound") {
+                    break;
+                }
+                // The API server sends nobody to a new API before it has seen it answer.
+                ensure!(
+                    error.contains("ServiceUnavailable") && Instant::now() < deadline,
+                    "{user} may read a {sub}, if there is one: {error}"
+                );
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
         }
     }
     Ok(())
@@ -263,7 +269,7 @@ async fn a_place_for_results_that_the_cluster_does_not_have_is_refused_before_th
     cluster.apply(&namespace.to_string()).await?.ok()?;
     let story = places(&cluster).await;
     for kind in ["storageclass", "namespace"] {
-        let delete = ["delete", kind, PLACES, "--ignore-not-found", "--timeout=60s"];
+        let delete = ["delete", kind, PLACES, "--ignore-not-found", "--timeout=300s"];
         cluster.kubectl(&delete).await?.ok()?;
     }
     story
@@ -446,7 +452,7 @@ async fn without_helm(cluster: &Cluster, path: &str) -> Result {
             "status",
             "deployment",
             name,
-            "--timeout=120s",
+            "--timeout=300s",
         ];
         cluster.kubectl(&wait).await?.ok()?;
     }

@@ -17,6 +17,16 @@ use crate::story;
 /// through this program.
 pub(crate) static KILLING: RwLock<()> = RwLock::const_new(());
 
+/// Waits until a leader answers for the log of a Task. The next story in turn may ask the leader once only, so a story that
+/// has killed the controller keeps its turn until then.
+pub(crate) async fn leader_answers(space: &Space, task: &str) -> Result {
+    let path = format!(
+        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{task}/log",
+        space.name
+    );
+    space.cluster.patiently(&["get", "--raw", &path]).await.map(drop)
+}
+
 async fn pod(space: &Space, machine: &Machine) -> Result<Pod> {
     let pods: Api<Pod> = space.api();
     Ok(pods.get(&machine.name_any()).await?)
@@ -134,6 +144,8 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
     space.pool_ready("p").await?;
     let machine = space.ready_machines("p").await?.remove(0);
     let uid = pod(&space, &machine).await?.uid().unwrap_or_default();
+    // Its run may end before a controller that starts anew has seen it run.
+    let turn = KILLING.read().await;
     space
         .task(
             "long",
@@ -143,6 +155,7 @@ async fn a_killed_agent_comes_back_and_its_run_goes_on() -> Result {
         .await?;
     space.task_phase("long", TaskPhase::Running).await?;
     kill_agents(&uid)?;
+    drop(turn);
     let done = space.task_ended("long").await?.status.unwrap_or_default();
     assert_eq!(
         (done.results[0].exit_code, done.attempt),

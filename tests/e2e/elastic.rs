@@ -8,7 +8,10 @@ use serde_json::json;
 use skyward_api::{Machine, Pool, PoolPhase, Task, TaskPhase};
 use skyward_testkit::{PATIENCE, PROVIDER, Result, Space, kill_controller, wait_controller_replaced};
 
-use crate::{crash::KILLING, story};
+use crate::{
+    crash::{KILLING, leader_answers},
+    story,
+};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/elastic");
 /// Tasks of the sample.
@@ -133,6 +136,7 @@ async fn a_pool_that_sleeps_grows_to_six_machines_and_sleeps_again_while_process
     works_towards(&space, 1).await?;
     space.told(&["PoolShrinks"]).await?;
     kill(&space).await?;
+    leader_answers(&space, "elastic-1").await?;
     drop(turn);
     asleep(&space).await?;
     ensure!(space.count::<Machine>().await? == 0, "a Machine stayed");

@@ -46,7 +46,7 @@ async fn work(space: &Space, until: Instant) -> Result<usize> {
             tasks
                 .create(&PostParams::default(), &serde_json::from_value(task)?)
                 .await?;
-            let ended = space.task_ended_within(&name, 20).await?;
+            let ended = space.task_ended_within(&name, 60).await?;
             let status = ended.status.unwrap_or_default();
             assert_eq!(status.phase, Some(TaskPhase::Succeeded), "{name}: {status:#?}");
             done += 1;

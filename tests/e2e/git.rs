@@ -2,15 +2,12 @@
 
 use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase, TaskStatus};
-use skyward_testkit::{NODE_IMAGE, Result, Space};
+use skyward_testkit::{NODE_IMAGE, PATIENCE, Result, Space};
 
 use crate::{
     canary::{are_nowhere, pod_is_ready},
     maps, story,
 };
-
-/// Longest wait for the host.
-const PATIENCE: u64 = 120;
 
 /// The repository of each host.
 const REPOSITORY: &str = r"
@@ -202,10 +199,7 @@ async fn every_rank_and_attempt_runs_the_commit_that_was_the_branch_when_its_tas
     let columns = ["get", "tasks.skyward.dev", "-o", "wide"];
     let columns = space.kubectl(&columns).await?.ok()?;
     assert!(columns.contains(&commit(&new)), "{columns}");
-    space.told(&["SourceResolved"]).await?;
-    let events = ["get", "events", "--field-selector", "reason=SourceResolved"];
-    let events = space.kubectl(&events).await?.ok()?;
-    assert!(events.contains(&commit(&first)), "{events}");
+    space.told(&["SourceResolved", &commit(&first)]).await?;
     space.finish().await
 }
 

@@ -535,7 +535,7 @@ async fn a_namespace_editor_stops_no_operator_that_restarts() -> Result {
     lease_of_an_editor(&space).await?;
     operator(&cluster, &["rollout", "restart", DEPLOYMENT]).await?;
     // Ready means: it leads, and its watches are synced.
-    operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=60s"]).await?;
+    operator(&cluster, &["rollout", "status", DEPLOYMENT, "--timeout=300s"]).await?;
     space.pool("p", 1, json!({})).await?;
     space.pool_ready("p").await?;
     space.finish().await
@@ -556,7 +556,7 @@ async fn another_installation_takes_over_when_the_one_that_led_is_gone_and_what_
         other.wait_ready(503, &why).await?;
         // Its definition is replaced: the claim is lost, and stands there again.
         cluster.kubectl(&UNCLAIM).await?.ok()?;
-        until("the claim stands there again", 30, async || {
+        until("the claim stands there again", PATIENCE, async || {
             Ok(claim(cluster).await?.contains(OPERATOR_NAMESPACE).then_some(()))
         })
         .await?;

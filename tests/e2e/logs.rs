@@ -23,7 +23,7 @@ async fn full_logs_are_read_through_the_api_and_the_plugin() -> Result {
         "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/count/log",
         space.name
     );
-    let log = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+    let log = space.cluster.patiently(&["get", "--raw", &path]).await?;
     assert_eq!(
         log.lines().filter(|l| l.starts_with("line-")).count(),
         20_000,
@@ -32,9 +32,8 @@ async fn full_logs_are_read_through_the_api_and_the_plugin() -> Result {
     assert_eq!(log.lines().next(), Some("line-1"));
     let tail = space
         .cluster
-        .kubectl(&["get", "--raw", &format!("{path}?tailLines=3")])
-        .await?
-        .ok()?;
+        .patiently(&["get", "--raw", &format!("{path}?tailLines=3")])
+        .await?;
     assert_eq!(tail.lines().count(), 3, "{tail}");
 
     let namespace = space.name.clone();
@@ -96,7 +95,7 @@ def main():
             "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{name}/log",
             space.name
         );
-        let log = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+        let log = space.cluster.patiently(&["get", "--raw", &path]).await?;
         // Of several ranks each line begins with its rank.
         let mut lines: Vec<&str> = log
             .lines()
@@ -188,7 +187,7 @@ async fn a_run_that_prints_more_than_its_limit_keeps_its_beginning_and_its_end()
         "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/much/log?format=records",
         space.name
     );
-    let records = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+    let records = space.cluster.patiently(&["get", "--raw", &path]).await?;
     assert!(
         records
             .lines()

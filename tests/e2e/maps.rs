@@ -18,9 +18,11 @@ use crate::{crash::KILLING, nasty::pool_with_a_small_disk, results::ended_before
 
 /// The items of a Task, as the plugin prints them.
 async fn items(space: &Space, arguments: &[&str]) -> Result<Vec<Value>> {
-    let mut all = vec!["results", "-o", "jsonl"];
-    all.extend_from_slice(arguments);
-    let printed = space.plugin(&all).await?;
+    let plugin = ["skyward", "-n", &space.name, "results", "-o", "jsonl"];
+    let printed = space
+        .cluster
+        .patiently(&[&plugin[..], arguments].concat())
+        .await?;
     let lines = printed.lines().map(|line| Ok(serde_json::from_str(line)?));
     lines.collect()
 }
@@ -61,9 +63,10 @@ async fn a_map_gives_each_item_its_value_and_says_which_ones_failed_and_retries_
             .await?
             .ok()?;
     }
-    // It is asked for once, and the leader must be there to answer.
+    // An answer that is lost is not given again, so the leader must be there.
     let turn = KILLING.read().await;
-    let said = space.plugin(&["retry", "m"]).await?;
+    let retry = ["skyward", "-n", &space.name, "retry", "m"];
+    let said = space.cluster.patiently(&retry).await?;
     drop(turn);
     assert!(said.contains("10 items"), "{said}");
     space.task_phase("m", TaskPhase::Succeeded).await?;
@@ -226,8 +229,8 @@ async fn twenty_thousand_items_have_one_outcome_each_and_none_runs_again_without
 
 /// What the items of a Task returned.
 pub(crate) async fn values(space: &Space, task: &str) -> Result<Vec<Value>> {
-    let items = space.cluster.items(&space.name, task).await?;
-    Ok(items.into_iter().map(|item| item.value).collect())
+    let items = items(space, &[task]).await?;
+    Ok(items.into_iter().map(|mut item| item["value"].take()).collect())
 }
 
 #[tokio::test]
@@ -331,8 +334,8 @@ async fn an_item_that_takes_long_holds_up_none_behind_it_and_more_places_are_use
         "each is printed once"
     );
 
-    let said = space.plugin(&["retry", "long", "--index", "5-6"]).await?;
-    drop(turn);
+    let retry = ["skyward", "-n", &space.name, "retry", "long", "--index", "5-6"];
+    let said = space.cluster.patiently(&retry).await?;
     assert!(said.contains("2 items"), "{said}");
     space.task_phase("long", TaskPhase::Succeeded).await?;
     let some = items(&space, &["long", "--index", "4-7"]).await?;
@@ -341,7 +344,9 @@ async fn an_item_that_takes_long_holds_up_none_behind_it_and_more_places_are_use
         .map(|item| [&item["index"], &item["attempt"]])
         .collect();
     assert_eq!(json!(attempts), json!([[4, 1], [5, 2], [6, 2], [7, 1]]));
-    let beyond = items(&space, &["long", "--index", "599-600"]).await;
+    let beyond = ["results", "-o", "jsonl", "long", "--index", "599-600"];
+    let beyond = space.plugin(&beyond).await;
+    drop(turn);
     let why = format!("{:#}", beyond.expect_err("there is no item 600"));
     assert!(why.contains("no item 600, but 600 items"), "{why}");
     space.finish().await

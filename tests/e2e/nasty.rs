@@ -3,14 +3,16 @@
 
 use serde_json::json;
 use skyward_api::{TaskPhase, TaskStatus};
-use skyward_testkit::{Result, SMALL_DISK, Space, impostor, kill_controller, wait_controller_replaced};
+use skyward_testkit::{
+    PATIENCE, Result, SMALL_DISK, Space, impostor, kill_controller, wait_controller_replaced,
+};
 
-use crate::story;
+use crate::{crash::KILLING, story};
 
 async fn run(space: &Space, name: &str, spec: serde_json::Value) -> Result<TaskStatus> {
     space.task(name, "p", spec).await?;
     Ok(space
-        .task_ended_within(name, 180)
+        .task_ended_within(name, PATIENCE)
         .await?
         .status
         .unwrap_or_default())
@@ -153,8 +155,12 @@ async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
     let space = story("full").await?;
     pool_with_a_small_disk(&space).await?;
     let bystander = json!({"script": {"source": "for i in 1 2 3 4 5 6; do echo tick-$i; sleep 0.5; done"}});
+    space.pool_ready("p").await?;
+    // Its run may end before a controller that starts anew has seen it run.
+    let turn = KILLING.read().await;
     space.task("bystander", "p", bystander).await?;
     space.task_phase("bystander", TaskPhase::Running).await?;
+    drop(turn);
     let script = "echo before; head -c 300000000 /dev/zero > fill; code=$?; echo after; exit $code";
     let done = run(&space, "filler", json!({"script": {"source": script}})).await?;
     assert_eq!(
@@ -184,7 +190,7 @@ async fn a_task_that_fills_the_agents_own_disk_is_told_so() -> Result {
 async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() -> Result {
     let space = story("full-kill").await?;
     pool_with_a_small_disk(&space).await?;
-    let turn = crate::crash::KILLING.write().await;
+    let turn = KILLING.write().await;
     let script = "head -c 300000000 /dev/zero > fill; sleep 20; exit 3";
     space
         .task("filler", "p", json!({"script": {"source": script}}))
@@ -192,7 +198,7 @@ async fn a_new_controller_gets_the_result_from_a_machine_whose_disk_is_full() ->
     space.task_phase("filler", TaskPhase::Running).await?;
     let old = kill_controller(&space.cluster.client).await?;
     wait_controller_replaced(&space.cluster.client, old).await?;
-    let ended = space.task_ended_within("filler", 180).await?;
+    let ended = space.task_ended_within("filler", PATIENCE).await?;
     let done = ended.status.unwrap_or_default();
     assert_eq!(
         (done.phase, done.restarts),
@@ -212,8 +218,12 @@ async fn a_machine_whose_agent_is_replaced_is_given_up_and_another_takes_its_pla
     space.pool_ready("p").await?;
     let first = space.ready_machines("p").await?[0].spec.attempt;
     let beside = json!({"script": {"source": "for i in $(seq 60); do echo tick-$i; sleep 0.5; done"}});
+    space.pool_ready("honest").await?;
+    // Its run may end before a controller that starts anew has seen it run.
+    let turn = KILLING.read().await;
     space.task("beside", "honest", beside).await?;
     space.task_phase("beside", TaskPhase::Running).await?;
+    drop(turn);
     let liar = json!({
         "retries": {"onInterruption": 0},
         "script": {"interpreter": "python", "source": impostor::announces(60 << 20)},
@@ -235,7 +245,7 @@ async fn a_machine_whose_agent_is_replaced_is_given_up_and_another_takes_its_pla
         "another machine took its place"
     );
     let beside = space
-        .task_ended_within("beside", 120)
+        .task_ended_within("beside", PATIENCE)
         .await?
         .status
         .unwrap_or_default();

@@ -160,12 +160,11 @@ async fn images_that_cannot_be_prepared_say_which_step_and_why() -> Result {
 #[tokio::test]
 async fn a_package_that_does_not_exist_costs_two_machines_and_its_log_says_why() -> Result {
     let space = story("typo").await?;
-    // Each controller that is killed begins the preparation anew.
+    // Each controller that is killed begins the preparation anew, and a log is not read while none answers.
     let turn = KILLING.read().await;
     let typo = json!({"image": {"pip": ["no-such-package-xyz"]}, "provisionRetryDelay": "1s"});
     space.pool("p", 1, typo).await?;
     let message = space.condition::<Pool>("p", "Stalled", "BootstrapFailed").await?;
-    drop(turn);
     assert!(
         message.contains("packages") && message.contains("failed in the same way"),
         "{message}"
@@ -194,6 +193,7 @@ async fn a_package_that_does_not_exist_costs_two_machines_and_its_log_says_why()
     );
     let last = [&plugin[..], &[named.as_str(), "--tail", "1"]].concat();
     assert_eq!(space.cluster.kubectl(&last).await?.ok()?.lines().count(), 1);
+    drop(turn);
     let user = format!("system:serviceaccount:{}:default", space.name);
     let stranger = [&read[..], &["--as", user.as_str()]].concat();
     let error = space.cluster.kubectl(&stranger).await?.refused()?;

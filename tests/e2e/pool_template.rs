@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use skyward_api::{Machine, Pool, Task, TaskPhase};
 use skyward_testkit::{PATIENCE, PROVIDER, Result, Space, kill_controller, wait_controller_replaced};
 
-use crate::{crash::KILLING, story, tasks::status};
+use crate::{
+    crash::{KILLING, leader_answers},
+    story,
+    tasks::status,
+};
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/job/task.yaml");
 
@@ -40,7 +44,7 @@ async fn one_file_is_a_whole_job_whose_machines_are_gone_when_its_results_are_st
             "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/job/result?rank={rank}",
             space.name
         );
-        let stored = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+        let stored = space.cluster.patiently(&["get", "--raw", &path]).await?;
         let stored: Value = serde_json::from_str(&stored)?;
         assert_eq!(stored, json!({"rank": rank, "sum": sum}));
     }
@@ -90,6 +94,7 @@ async fn a_controller_that_is_killed_runs_each_job_once_and_leaves_no_pool() -> 
         let old = kill_controller(&space.cluster.client).await?;
         wait_controller_replaced(&space.cluster.client, old).await?;
     }
+    leader_answers(&space, names[0]).await?;
     drop(turn);
     for name in names {
         let done = status(space.task_ended(name).await?);

@@ -398,7 +398,7 @@ async fn a_provider_is_not_deleted_under_its_machines_by_mistake() -> Result {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": admin}],
     });
     space.cluster.apply(&binding.to_string()).await?.ok()?;
-    let delete = ["delete", what.as_str(), "--as", &admin, "--timeout=60s"];
+    let delete = ["delete", what.as_str(), "--as", &admin, "--timeout=300s"];
     space.pool("p", 1, json!({"provider": name})).await?;
     space.pool_ready("p").await?;
     uses(&space, &name, 1).await?;

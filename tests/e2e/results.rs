@@ -33,7 +33,7 @@ async fn value_of(space: &Space, task: &str) -> Result<String> {
         "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{task}/result",
         space.name
     );
-    space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()
+    space.cluster.patiently(&["get", "--raw", &path]).await
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ def main(n):
     yield 'last'
     return 'done'
 ";
-    let task = json!({"function": {"source": source, "args": [3]}, "timeout": "180s"});
+    let task = json!({"function": {"source": source, "args": [3]}, "timeout": "600s"});
     space.task("steps", "p", task).await?;
     let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     loop {

@@ -120,7 +120,7 @@ async fn functions_say_what_is_wrong_with_them() -> Result {
         "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/large/result",
         space.name
     );
-    let stored = space.cluster.kubectl(&["get", "--raw", &path]).await?.ok()?;
+    let stored = space.cluster.patiently(&["get", "--raw", &path]).await?;
     assert_eq!(stored.trim().len(), 5_000_002);
     space.finish().await
 }
@@ -329,7 +329,7 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
     );
     for numbers in ["runningTasks}=1", "waitingTasks}=3"] {
         let numbers = format!("--for=jsonpath={{.status.{numbers}");
-        let wait = ["wait", &numbers, "pool/p", "--timeout=20s"];
+        let wait = ["wait", &numbers, "pool/p", "--timeout=300s"];
         space.kubectl(&wait).await?.ok()?;
     }
     let uid = pod_uid(&space, "p").await?;

@@ -118,7 +118,7 @@ async fn columns_short_names_wait_and_watch_serve_a_person() -> Result {
         "wait",
         "--for=jsonpath={.status.phase}=Off",
         "pool/either",
-        "--timeout=20s",
+        "--timeout=300s",
     ];
     space.kubectl(&off).await?.ok()?;
     for (pool, expected) in [

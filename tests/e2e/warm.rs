@@ -5,7 +5,7 @@
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use skyward_api::{Machine, Task, TaskPhase};
-use skyward_testkit::{Result, Space, package_index};
+use skyward_testkit::{PATIENCE, Result, Space, package_index};
 
 use crate::{
     packages::{certificates, image_with},
@@ -131,7 +131,7 @@ async fn a_module_that_cannot_be_imported_is_named_and_functions_run_all_the_sam
     let machine = space.ready_machines("p").await?.remove(0);
     let name = machine.metadata.name.context("a Machine has a name")?;
     space
-        .wait(&name, "why nothing is forked", 60, |machine: &Machine| {
+        .wait(&name, "why nothing is forked", PATIENCE, |machine: &Machine| {
             let told = machine.status.as_ref().map(|status| status.not_forked.as_str());
             told.is_some_and(|told| told.contains("cannot import no_such_module"))
         })

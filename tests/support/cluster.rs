@@ -4,9 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, bail};
 use kube::{Client, Config, config::KubeConfigOptions};
-use tokio::{io::AsyncWriteExt as _, process::Command};
+use tokio::{io::AsyncWriteExt as _, process::Command, time::Instant};
 
-use crate::{Result, Space};
+use crate::{PATIENCE, Result, Space};
 
 /// What a command printed.
 #[derive(Clone, Debug)]
@@ -78,6 +78,19 @@ impl Cluster {
     /// Runs `kubectl` with these arguments.
     pub async fn kubectl(&self, args: &[&str]) -> Result<Output> {
         self.run("kubectl", args, None, Duration::from_secs(330)).await
+    }
+
+    /// Standard output of a `kubectl` that does no harm when it is run again, and is while it fails: where another story has
+    /// killed the leader, the API gives up after a while.
+    pub async fn patiently(&self, args: &[&str]) -> Result<String> {
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+        loop {
+            let output = self.kubectl(args).await?;
+            if output.code == Some(0) || Instant::now() >= deadline {
+                return output.ok();
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// Runs `helm` with these arguments.

@@ -16,8 +16,6 @@ use crate::{ItemMark, ItemOutcome, Ledger, MapRecord, PATIENCE, Result, Space};
 const LOOK: Duration = Duration::from_millis(20);
 /// Items that have told nothing for this long stand still.
 const STILL: Duration = Duration::from_secs(2);
-/// Bound of the time in which a controller that was killed answers again.
-const AWAY: Duration = Duration::from_secs(60);
 /// How many broken rules an error names.
 const SHOWN: usize = 20;
 
@@ -114,7 +112,7 @@ impl ItemLedger {
 
 /// The items of a Task. Another story may have killed the controller a moment ago.
 async fn outcomes(space: &Space, task: &str) -> Result<Vec<ItemOutcome>> {
-    let deadline = Instant::now() + AWAY;
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     loop {
         match space.cluster.items(&space.name, task).await {
             Err(_) if Instant::now() < deadline => tokio::time::sleep(Duration::from_secs(1)).await,

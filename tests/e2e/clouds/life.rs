@@ -309,18 +309,22 @@ async fn reclaim_story(cloud: &'static str) -> Result {
     );
 
     let events: Api<Event> = story.space.api();
-    let told: Vec<String> = events
-        .list(&Default::default())
-        .await?
-        .items
-        .into_iter()
-        .filter(|event| event.regarding_name() == first.name_any() || event.regarding_name() == "p")
-        .filter_map(|event| event.reason)
-        .collect();
-    ensure!(
-        told.iter().any(|reason| reason.contains("Preempted")),
-        "people are told: {told:?}"
-    );
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    loop {
+        let told: Vec<String> = events
+            .list(&Default::default())
+            .await?
+            .items
+            .into_iter()
+            .filter(|event| event.regarding_name() == first.name_any() || event.regarding_name() == "p")
+            .filter_map(|event| event.reason)
+            .collect();
+        if told.iter().any(|reason| reason.contains("Preempted")) {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "people are told: {told:?}");
+        sleep(Duration::from_millis(200)).await;
+    }
     let pool: Pool = story.space.api::<Pool>().get("p").await?;
     let cost = pool.status.and_then(|status| status.cost).unwrap_or_default();
     ensure!(
