@@ -27,7 +27,7 @@ use crate::{
     log,
     options::{self, LogOptions},
     progress,
-    reading::Reading,
+    reading::{Reading, patiently},
     result,
     serve::Peer,
     status::Failure,
@@ -375,7 +375,9 @@ async fn read_machine_log(
     };
     let permit = permit(&shared, &user, &access).await?;
     let Access { namespace, name, .. } = access;
-    let asked = shared.parts.data.machine_log(&namespace, &name).await;
+    let Parts { data, patience, .. } = &shared.parts;
+    let log = || data.machine_log(&namespace, &name);
+    let asked = patiently(*patience, log, |error| *error != DataError::NotFound).await;
     let chunks = asked.map_err(|error| match error {
         DataError::NotFound => Failure::not_found(format!(
             "no log of a bootstrap is there of Machine {name:?}: it is kept while the Machine is prepared, and of the last of its Pool that failed, as long as the Pool lives and its namespace has room in the result store"

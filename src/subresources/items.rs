@@ -161,10 +161,7 @@ fn are_there(name: &str, again: &Again, total: u32) -> Result<(), String> {
 /// A page of items.
 pub(crate) async fn open(reading: &Reading, task: &Task, query: &ItemsQuery) -> Result<Chunks, Failure> {
     has_items(&reading.name, task)?;
-    let asked = reading
-        .data
-        .items(&reading.namespace, &reading.uid, &query.query())
-        .await;
+    let asked = reading.items(&query.query()).await;
     asked.map_err(|error| failure(&reading.name, error))
 }
 
@@ -193,10 +190,7 @@ pub(crate) async fn retry(
         return Ok(has_run_again(&reading.name));
     }
     let query = format!("{}&attempt={ended}", again.query());
-    let asked = reading
-        .data
-        .retry(&reading.namespace, &reading.name, &reading.uid, &query)
-        .await;
+    let asked = reading.retry(&query).await;
     asked.map_err(|error| failure(&reading.name, error))
 }
 

@@ -39,6 +39,25 @@ pub(crate) enum Now {
     Unknown,
 }
 
+/// Tries until a leader answers, or the last one has been away for too long.
+pub(crate) async fn patiently<T, F: Future<Output = Result<T, DataError>>>(
+    patience: Duration,
+    mut call: impl FnMut() -> F,
+    passes: impl Fn(&DataError) -> bool,
+) -> Result<T, DataError> {
+    let end = Instant::now() + patience;
+    let mut failures = 0;
+    loop {
+        match call().await {
+            Err(error) if passes(&error) && Instant::now() < end => {
+                failures += 1;
+                sleep(pause(failures)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 impl Reading {
     /// The runs of a Task. A leader that knows no run of a running Task has just begun.
     pub(crate) async fn runs(&self, task: &Task) -> Result<Runs, DataError> {
@@ -62,29 +81,30 @@ impl Reading {
         Ok(stream::unfold(Some(rest), |rest| async move { rest?.next().await }).boxed())
     }
 
+    /// A page of what became of the items of a map.
+    pub(crate) async fn items(&self, query: &str) -> Result<Chunks, DataError> {
+        let items = || self.data.items(&self.namespace, &self.uid, query);
+        self.patiently(items, |error| *error != DataError::NotFound).await
+    }
+
+    /// Has items run again after the attempt that the query names, and so once, however often this is asked.
+    pub(crate) async fn retry(&self, query: &str) -> Result<String, DataError> {
+        let retry = || self.data.retry(&self.namespace, &self.name, &self.uid, query);
+        self.patiently(retry, |error| *error != DataError::NotFound).await
+    }
+
     async fn result_until_break(&self, run: &str, offset: u64) -> Result<Chunks, DataError> {
         let result = || self.data.result(&self.namespace, &self.uid, run, offset);
         self.patiently(result, |error| *error != DataError::NotFound)
             .await
     }
 
-    /// Tries until a leader answers, or the last one has been away for too long.
     async fn patiently<T, F: Future<Output = Result<T, DataError>>>(
         &self,
-        mut call: impl FnMut() -> F,
+        call: impl FnMut() -> F,
         passes: impl Fn(&DataError) -> bool,
     ) -> Result<T, DataError> {
-        let end = Instant::now() + self.patience;
-        let mut failures = 0;
-        loop {
-            match call().await {
-                Err(error) if passes(&error) && Instant::now() < end => {
-                    failures += 1;
-                    sleep(pause(failures)).await;
-                }
-                answer => return answer,
-            }
-        }
+        patiently(self.patience, call, passes).await
     }
 
     /// Looks at the Task again.

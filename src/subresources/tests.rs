@@ -229,6 +229,16 @@ impl Data for World {
         let log = self.machines.get(&(namespace.to_owned(), name.to_owned()));
         self.answer(log.ok_or(DataError::NotFound)?.as_bytes(), 0)
     }
+
+    async fn items(&self, _: &str, _: &str, query: &str) -> Result<Chunks, DataError> {
+        self.leads()?;
+        self.answer(query.as_bytes(), 0)
+    }
+
+    async fn retry(&self, _: &str, _: &str, _: &str, query: &str) -> Result<String, DataError> {
+        self.leads()?;
+        Ok(query.to_owned())
+    }
 }
 
 /// Ana may read logs, Ben nothing.
@@ -587,6 +597,28 @@ async fn a_result_that_breaks_off_goes_on_at_the_same_byte() {
         server.get("t/result?offset=2").await,
         (StatusCode::OK, format!("{}\n", &value[2..]))
     );
+}
+
+#[tokio::test]
+async fn items_and_their_retry_wait_for_the_next_leader() {
+    let world = || {
+        let world = World::with("t", ended()).away(1);
+        let items = serde_json::from_value(json!({ "count": 3 })).unwrap();
+        world.tasks.lock().get_mut("t").unwrap().spec.for_each = Some(items);
+        world
+    };
+    let server = Server::start(world()).await;
+    assert_eq!(server.get("t/result/items").await.0, StatusCode::OK);
+    let server = Server::start(world()).await;
+    let path = format!("{BASE}/tasks/t/retry?failed=true");
+    let proxy = server.client(&server.proxy, "front-proxy-client");
+    let (status, said) = server.ask(proxy, Method::POST, &path, Some("ana")).await.unwrap();
+    assert!(
+        status.is_success() && said.contains("attempt=1"),
+        "{status} {said}"
+    );
+    let server = Server::patient(world(), Duration::ZERO).await;
+    assert_eq!(server.get("t/result/items").await.0, StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test]

@@ -39,8 +39,10 @@ async fn who_may_not_read_logs_of_machines_gets_403_whether_there_is_one_or_not(
 }
 
 #[tokio::test]
-async fn where_no_controller_leads_it_is_said_and_tried_again_later() {
+async fn where_no_controller_leads_the_log_of_a_machine_is_waited_for_and_then_it_is_said() {
     let server = Server::start(world().away(1)).await;
+    assert_eq!(server.get(LOG).await.0, StatusCode::OK);
+    let server = Server::patient(world().away(1), Duration::ZERO).await;
     assert_eq!(server.get(LOG).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(server.get(LOG).await.0, StatusCode::OK);
 }
