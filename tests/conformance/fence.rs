@@ -21,9 +21,10 @@ pub(crate) fn changes(bench: &Bench) -> BTreeSet<String> {
     let known = bench.sim.known_calls();
     let reads = |name: &str| {
         // The calls of AWS are all POST, and known by their names; so is a search of Vast.ai, which its description lacks.
-        const READS: [&str; 4] = [
+        const READS: [&str; 5] = [
             "ssm.GetParameter",
             "pricing.GetProducts",
+            "servicequotas.ListServiceQuotas",
             "sts.GetCallerIdentity",
             "offers.search",
         ];
