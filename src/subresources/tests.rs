@@ -618,7 +618,10 @@ async fn items_and_their_retry_wait_for_the_next_leader() {
         "{status} {said}"
     );
     let server = Server::patient(world(), Duration::ZERO).await;
-    assert_eq!(server.get("t/result/items").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        server.get("t/result/items").await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
 }
 
 #[tokio::test]

@@ -98,8 +98,8 @@ async fn busy(program: &Path, item: Duration) -> anyhow::Result<[f64; 2]> {
     let (news, hears) = mpsc::channel(64);
     let mut links = Vec::new();
     for (rank, (daemon, home)) in (0..).zip(daemons.iter().zip(homes)) {
-        daemon.begin(place(rank, &source)).await?;
-        links.push(Link::open(home, rank, news.clone()).await?);
+        daemon.begin(place(MAP, rank, &source)).await?;
+        links.push(Link::open(home, MAP, rank, news.clone()).await?);
     }
     let map = Map {
         leader: Leader::new(SPEC, Items::new(TOTAL)),
@@ -110,13 +110,13 @@ async fn busy(program: &Path, item: Duration) -> anyhow::Result<[f64; 2]> {
     };
     let busy = map.run(hears).await?;
     for (rank, daemon) in (0..).zip(&daemons) {
-        daemon.stop(&run_id(rank)).await?;
+        daemon.stop(&run_id(MAP, rank)).await?;
     }
     Ok(busy.map(|busy| busy.as_secs_f64() / MEASURED.as_secs_f64()))
 }
 
-pub(crate) fn run_id(rank: u32) -> String {
-    format!("{MAP}-1-{rank}")
+pub(crate) fn run_id(map: &str, rank: u32) -> String {
+    format!("{map}-1-{rank}")
 }
 
 fn worker(rank: u32) -> Worker {
@@ -124,14 +124,14 @@ fn worker(rank: u32) -> Worker {
 }
 
 /// The run that holds a place for the map.
-pub(crate) fn place(rank: u32, source: &str) -> RunSpec {
+pub(crate) fn place(map: &str, rank: u32, source: &str) -> RunSpec {
     let function = Function {
         source: source.to_owned(),
         args_json: "[]".to_owned(),
         ..Function::default()
     };
     RunSpec {
-        run_id: run_id(rank),
+        run_id: run_id(map, rank),
         work: Some(Work::Function(function)),
         grace_ms: 1000,
         worker: Some(Place {
@@ -159,6 +159,7 @@ impl Drop for Link {
 impl Link {
     pub(crate) async fn open(
         home: &Path,
+        map: &str,
         rank: u32,
         news: mpsc::Sender<(u32, FromWorkers)>,
     ) -> anyhow::Result<Self> {
@@ -167,7 +168,7 @@ impl Link {
         let (orders, waiting) = queue::unbounded();
         let open = Open {
             epoch: 1,
-            task_uid: MAP.to_owned(),
+            task_uid: map.to_owned(),
         };
         orders.unbounded_send(said(Say::Open(open)))?;
         let mut told = ItemsClient::new(channel).work(waiting).await?.into_inner();
@@ -248,7 +249,7 @@ impl Map {
                 }
                 Command::Send(to, _, chunk) => {
                     let chunk = Chunk {
-                        run_id: run_id(to.rank),
+                        run_id: run_id(MAP, to.rank),
                         first: chunk.first,
                         count: chunk.count,
                         attempt: chunk.attempt,
@@ -258,14 +259,14 @@ impl Map {
                 }
                 Command::Recall(to, _, range) => {
                     let recall = Recall {
-                        run_id: run_id(to.rank),
+                        run_id: run_id(MAP, to.rank),
                         first: range.start,
                         count: range.end - range.start,
                     };
                     (to.rank, Say::Recall(recall))
                 }
                 Command::Acknowledge(to, _, position) => {
-                    let run_id = run_id(to.rank);
+                    let run_id = run_id(MAP, to.rank);
                     (to.rank, Say::Ack(Ack { run_id, position }))
                 }
                 Command::Close(_) | Command::Finish(_) => bail!("the map has ended early"),

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use skyward_agent::protocol::{
-    Finished, Function, RunSpec, Worker,
+    Finished, FromWorkers, Function, RunSpec, Worker,
     finished::Ending,
     from_workers::Message as Told,
     run_spec::Work,
@@ -95,8 +95,8 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     let imports = (0..MODULES).map(|number| format!("import module_{number}\n"));
     fs::write(library.join("hundred.py"), imports.collect::<String>())?;
 
-    for (rank, modules, more) in [(0, &[][..], ""), (1, &["hundred"][..], "_100_modules")] {
-        let reused = calls(&daemon, 2 * rank, modules, false).await?;
+    for (modules, more) in [(&[][..], ""), (&["hundred"][..], "_100_modules")] {
+        let reused = calls(&daemon, &format!("reused{more}"), modules, false).await?;
         let raw = round_trip(&library, modules)?;
         figure(
             &format!("warm_call_reused{more}"),
@@ -105,7 +105,7 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
             &format!("{:.0}", micros(raw) * REUSED_BAR),
             &format!("a line to a Python and back {:.0} us", micros(raw)),
         );
-        let fresh = calls(&daemon, 2 * rank + 1, modules, true).await?;
+        let fresh = calls(&daemon, &format!("fresh{more}"), modules, true).await?;
         let raw = bare_fork(&library, modules)?;
         let bare = format!("fork and wait of a Python with the same modules {raw:.1} ms");
         let bar = format!("{:.1}", raw * FRESH_BAR);
@@ -127,10 +127,11 @@ fn micros(time: Duration) -> f64 {
 
 /// What one call takes, of many that follow each other at one place of a map: until the end of the last one is on the disk
 /// and known here, for each.
-async fn calls(daemon: &Daemon, rank: u32, modules: &[&str], fresh: bool) -> anyhow::Result<Duration> {
+async fn calls(daemon: &Daemon, name: &str, modules: &[&str], fresh: bool) -> anyhow::Result<Duration> {
+    let map = &name.replace('_', "-");
     let count = if fresh { FRESH } else { REUSED };
     let imports = imports(modules);
-    let spec = place(rank, &format!("{imports}def main(item): pass\n"));
+    let spec = place(map, 0, &format!("{imports}def main(item): pass\n"));
     let worker = Worker {
         fresh,
         ..spec.worker.context("a place of a map")?
@@ -138,12 +139,14 @@ async fn calls(daemon: &Daemon, rank: u32, modules: &[&str], fresh: bool) -> any
     let worker = Some(worker);
     daemon.begin(RunSpec { worker, ..spec }).await?;
     let (news, mut hears) = mpsc::channel(64);
-    let link = Link::open(daemon.home(), rank, news).await?;
+    let link = Link::open(daemon.home(), map, 0, news).await?;
+    // A place takes items once it has said what it holds.
+    while !matches!(told(&mut hears).await?, Told::Holds(_)) {}
     let mut took = Duration::ZERO;
     for (first, count) in [(0, FIRST), (FIRST, count)] {
         let begun = Instant::now();
         link.say(Say::Chunk(Chunk {
-            run_id: run_id(rank),
+            run_id: run_id(map, 0),
             first,
             count,
             attempt: 1,
@@ -151,23 +154,27 @@ async fn calls(daemon: &Daemon, rank: u32, modules: &[&str], fresh: bool) -> any
         }))?;
         let mut left = count;
         while left > 0 {
-            let heard = timeout(PATIENCE, hears.recv()).await?;
-            let (_, told) = heard.context("the agent says no more")?;
-            match told.message {
-                Some(Told::Ended(end)) => {
+            match told(&mut hears).await? {
+                Told::Ended(end) => {
                     let is_success = end.ending() == Ending::Exited && end.exit_code == 0;
                     anyhow::ensure!(is_success, "a call failed: {}", end.message);
                     left -= 1;
                 }
-                Some(Told::Told(told)) => anyhow::ensure!(!told.over, "the place has ended early"),
+                Told::Told(told) => anyhow::ensure!(!told.over, "the place has ended early"),
                 _ => {}
             }
         }
         took = begun.elapsed() / count;
     }
     drop(link);
-    daemon.stop(&run_id(rank)).await?;
+    daemon.stop(&run_id(map, 0)).await?;
     Ok(took)
+}
+
+async fn told(hears: &mut mpsc::Receiver<(u32, FromWorkers)>) -> anyhow::Result<Told> {
+    let heard = timeout(PATIENCE, hears.recv()).await?;
+    let (_, told) = heard.context("the agent says no more")?;
+    told.message.context("a message that says nothing")
 }
 
 /// Median of the time from the call of Start until a function that does nothing is reported as finished, where its process
