@@ -31,7 +31,7 @@ const RUNS: u32 = 200;
 /// Calls one after the other, in a process that is there and in processes of their own.
 const REUSED: u32 = 20_000;
 const FRESH: u32 = 1000;
-/// Calls before those that are timed.
+/// Calls before the calls that are timed.
 const FIRST: u32 = 20;
 /// Modules of the second parent, which has to import one that imports them all.
 const MODULES: u32 = 100;

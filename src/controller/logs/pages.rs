@@ -87,7 +87,7 @@ impl Read {
         self.records.len() == records.len() && self.records.iter().zip(records).all(is_same)
     }
 
-    /// The outcomes of items with these indices that have one and do not run again, or of those that failed.
+    /// The outcomes of items with these indices, or of failed items among them. An item that runs again has no outcome.
     pub(super) fn by_index(&self, indices: &RangeInclusive<u32>, failed: bool) -> Page {
         let (from, to) = (*indices.start(), *indices.end());
         let within = (to as usize).saturating_add(1);
