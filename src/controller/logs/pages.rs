@@ -16,8 +16,8 @@ use skyward_store::maps::{Head, Heads, Outcome};
 
 use crate::maps::of_stored;
 
-/// Items of one page, and bytes of what they returned: a page is to come within 50 ms, of which its way through the API server takes
-/// 10 for each MiB.
+/// Items of one page, and bytes of what they returned: a page is to come within 50 ms, and one of 4 MiB did not
+/// (docs/benchmarks.md).
 const PAGE: usize = 4096;
 const PAGE_BYTES: u64 = 2 * 1024 * 1024;
 /// How long the records of a log are kept for the next page.

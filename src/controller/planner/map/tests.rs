@@ -489,11 +489,10 @@ fn an_old_end_that_a_new_connection_tells_takes_no_later_attempt_from_the_worker
     );
 }
 
-#[test]
-fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_anew() {
-    let now = Timestamp::UNIX_EPOCH;
+/// Items that another leader has granted, whose first attempts ended so and were not the last ones.
+fn ended_before(causes: [Cause; 2]) -> Items {
     let mut items = granted_items();
-    for (index, cause) in [(0, Cause::Failure), (1, Cause::Interruption)] {
+    for (index, cause) in (0..).zip(causes) {
         let ended = Ended {
             index,
             attempt: 1,
@@ -502,6 +501,13 @@ fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_an
         };
         assert!(items.apply(&Record::Ended(ended)));
     }
+    items
+}
+
+#[test]
+fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_anew() {
+    let now = Timestamp::UNIX_EPOCH;
+    let items = ended_before([Cause::Failure, Cause::Interruption]);
     let mut leader: Leader<()> = Leader::new(SPEC, items);
     leader.rest_anew(false, |failures| Duration::from_secs(20) * failures, now);
     leader.on(Event::Opened(worker(0), 7, Duration::from_millis(5)), now);
@@ -537,16 +543,7 @@ fn another_leader_does_not_know_how_long_an_item_has_paused_and_lets_it_pause_an
 #[test]
 fn another_leader_lets_an_item_pause_anew_after_an_attempt_that_a_rule_may_have_ignored() {
     let now = Timestamp::UNIX_EPOCH;
-    let mut items = granted_items();
-    for (index, cause) in [(0, Cause::Uncounted), (1, Cause::Interruption)] {
-        let ended = Ended {
-            index,
-            attempt: 1,
-            cause,
-            is_final: false,
-        };
-        assert!(items.apply(&Record::Ended(ended)));
-    }
+    let items = ended_before([Cause::Uncounted, Cause::Interruption]);
     for (ignores, granted) in [(true, "1"), (false, "0-1")] {
         let mut leader: Leader<()> = Leader::new(SPEC, items.clone());
         leader.rest_anew(ignores, |failures| Duration::from_secs(20) * failures, now);
