@@ -2,8 +2,8 @@
 # Benchmarks, most of them on a real cluster. Standard output is only the figures, one
 # line each, `name value unit bar raw-limit`; progress goes to standard error.
 #
-#   ONLY=cold,tasks make bench     some of agent, items, sessions, matching, market (these need no
-#                                  cluster), cold, packages, tasks, maps, attack, results,
+#   ONLY=cold,tasks make bench     some of agent, gpu, items, sessions, matching, market (these
+#                                  need no cluster), cold, packages, tasks, maps, attack, results,
 #                                  rest, clouds, memory
 #   KEEP=1 make bench              leave a cluster that this run started
 #   PROFILE=dev make bench         the programs of demo and tests: slower, and no second compile
@@ -35,7 +35,7 @@ needs_cluster() {
   ((${#only[@]})) || return 0
   for name in "${only[@]}"; do
     case $name in
-      agent | items | sessions | matching | market) ;;
+      agent | gpu | items | sessions | matching | market) ;;
       *) return 0 ;;
     esac
   done

@@ -34,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let only: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| o == name);
     println!("# name value unit bar raw-limit");
-    if ["agent", "items", "sessions"].into_iter().any(wanted) {
+    if ["agent", "gpu", "items", "sessions"].into_iter().any(wanted) {
         // What `hack/build.sh` built, and what is uploaded to machines.
         let agent =
             std::env::var_os("SKYWARD_AGENT").context("SKYWARD_AGENT names no agent: run `make bench`")?;
@@ -42,6 +42,9 @@ async fn main() -> anyhow::Result<()> {
         if wanted("agent") {
             agent::run(&agent).await.context("a run on its machine")?;
             warm::run(&agent).await.context("functions that are forked")?;
+        }
+        if wanted("gpu") {
+            warm::gpu(&agent).await.context("functions that use a GPU")?;
         }
         if wanted("items") {
             items::run(&agent).await.context("a machine far away")?;

@@ -65,6 +65,32 @@ for line in sys.stdin:
     sys.stdout.write(line)
     sys.stdout.flush()
 ";
+/// An item that uses the GPU.
+const GPU_ITEM: &str = "
+import torch
+def main(item):
+    torch.ones(8, device='cuda').sum().item()
+";
+/// What such an item takes a bare Python, in milliseconds: one process for all of them, or a fork for each.
+const GPU_RAW: &str = "
+import os, sys, time, torch
+def main():
+    torch.ones(8, device='cuda').sum().item()
+count = 20
+if sys.argv[1] == 'reused':
+    main()
+    count = 5000
+begun = time.perf_counter()
+for _ in range(count):
+    if sys.argv[1] == 'reused':
+        main()
+    elif pid := os.fork():
+        os.waitpid(pid, 0)
+    else:
+        main()
+        os._exit(0)
+print('%.2f' % ((time.perf_counter() - begun) / count * 1e3))
+";
 /// What every parent has imported.
 const IMPORTED: [&str; 8] = [
     "inspect",
@@ -95,24 +121,56 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
     let imports = (0..MODULES).map(|number| format!("import module_{number}\n"));
     fs::write(library.join("hundred.py"), imports.collect::<String>())?;
 
-    for (modules, more) in [(&[][..], ""), (&["hundred"][..], "_100_modules")] {
-        let reused = calls(&daemon, &format!("reused{more}"), modules, false).await?;
-        let raw = round_trip(&library, modules)?;
-        figure(
-            &format!("warm_call_reused{more}"),
-            micros(reused),
-            "us",
-            &format!("{:.0}", micros(raw) * REUSED_BAR),
-            &format!("a line to a Python and back {:.0} us", micros(raw)),
-        );
-        let fresh = calls(&daemon, &format!("fresh{more}"), modules, true).await?;
-        let raw = bare_fork(&library, modules)?;
-        let bare = format!("fork and wait of a Python with the same modules {raw:.1} ms");
-        let bar = format!("{:.1}", raw * FRESH_BAR);
-        figure(&format!("warm_call_fresh{more}"), ms(fresh), "ms", &bar, &bare);
-        let run = forked_runs(&daemon, &format!("forked{more}"), modules).await?;
-        figure(&format!("forked_run_p50{more}"), ms(run), "ms", "-", &bare);
+    measured(&daemon, &[], "").await?;
+    measured(&daemon, &["hundred"], "_100_modules").await
+}
+
+/// The same where the Python has imported PyTorch, and what an item takes that uses a GPU: in a process that is there, with
+/// its context of the GPU, and in one of its own. On machines without them nothing is measured.
+pub(crate) async fn gpu(program: &Path) -> anyhow::Result<()> {
+    let uses = "import torch; torch.zeros(1, device='cuda')";
+    let has_gpu = Command::new("python3")
+        .args(["-c", uses])
+        .output()?
+        .status
+        .success();
+    if !has_gpu || fs::metadata("/proc/self")?.uid() != 0 {
+        skipped("there is no GPU with PyTorch, or the agent is not root");
+        return Ok(());
     }
+    let daemon = Daemon::start(program, &["--user", "nobody"]).await?;
+    measured(&daemon, &["torch"], "_torch").await?;
+    for (kind, fresh, count) in [("reused", false, 5000), ("fresh", true, 20)] {
+        let took = calls(&daemon, &format!("gpu-{kind}"), GPU_ITEM, fresh, count).await?;
+        let raw = python(daemon.home(), GPU_RAW, &[kind]).output()?;
+        let raw = String::from_utf8_lossy(&raw.stdout).trim().to_owned();
+        let raw =
+            format!("the same in a bare Python, which is forked for each where they are fresh, {raw} ms");
+        figure(&format!("gpu_item_{kind}"), ms(took), "ms", "-", &raw);
+    }
+    Ok(())
+}
+
+/// Calls and runs of a Python with those modules.
+async fn measured(daemon: &Daemon, modules: &[&str], more: &str) -> anyhow::Result<()> {
+    let library = daemon.home().join("python");
+    let source = format!("{}def main(item): pass\n", imports(modules));
+    let reused = calls(daemon, &format!("reused{more}"), &source, false, REUSED).await?;
+    let raw = round_trip(&library, modules)?;
+    figure(
+        &format!("warm_call_reused{more}"),
+        micros(reused),
+        "us",
+        &format!("{:.0}", micros(raw) * REUSED_BAR),
+        &format!("a line to a Python and back {:.0} us", micros(raw)),
+    );
+    let fresh = calls(daemon, &format!("fresh{more}"), &source, true, FRESH).await?;
+    let raw = bare_fork(&library, modules)?;
+    let bare = format!("fork and wait of a Python with the same modules {raw:.1} ms");
+    let bar = format!("{:.1}", raw * FRESH_BAR);
+    figure(&format!("warm_call_fresh{more}"), ms(fresh), "ms", &bar, &bare);
+    let run = forked_runs(daemon, &format!("forked{more}"), modules).await?;
+    figure(&format!("forked_run_p50{more}"), ms(run), "ms", "-", &bare);
     Ok(())
 }
 
@@ -127,11 +185,15 @@ fn micros(time: Duration) -> f64 {
 
 /// What one call takes, of many that follow each other at one place of a map: until the end of the last one is on the disk
 /// and known here, for each.
-async fn calls(daemon: &Daemon, name: &str, modules: &[&str], fresh: bool) -> anyhow::Result<Duration> {
+async fn calls(
+    daemon: &Daemon,
+    name: &str,
+    source: &str,
+    fresh: bool,
+    count: u32,
+) -> anyhow::Result<Duration> {
     let map = &name.replace('_', "-");
-    let count = if fresh { FRESH } else { REUSED };
-    let imports = imports(modules);
-    let spec = place(map, 0, &format!("{imports}def main(item): pass\n"));
+    let spec = place(map, 0, source);
     let worker = Worker {
         fresh,
         ..spec.worker.context("a place of a map")?

@@ -6,6 +6,7 @@ mod bundles;
 mod crashes;
 mod git;
 mod git_host;
+mod gpu;
 mod hostile;
 mod items;
 mod machine;
