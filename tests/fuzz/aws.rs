@@ -14,10 +14,11 @@ use aws_smithy_types::body::SdkBody;
 use serde_json::{Value, json};
 use skyward_core::ProviderError;
 use skyward_provider_aws::{
+    answers,
     errors::{from_code, provider_error},
     map, offers, prices,
 };
-use skyward_provider_kit::http::Effect;
+use skyward_provider_kit::http::{Effect, shape};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -131,15 +132,18 @@ fn failed(error: &ProviderError) {
     assert!(!said.contains("Encoded authorization failure message:"), "{said}");
 }
 
-/// The next answer has this body.
-fn tell(mut input: Input<'_>) {
+/// The next answer has this body, as `skyward check-provider` compares it.
+fn tell(call: &str, mut input: Input<'_>) {
     let status = input.one_of(&[200, 400, 403, 500, 503]);
+    let body = input.rest();
+    let compared = shape::watched(async { answers::compare(call, body) });
+    let _ = EC2.runtime.block_on(compared);
     let mut told = EC2.told.0.lock().unwrap_or_else(PoisonError::into_inner);
-    *told = (status, input.rest().to_vec());
+    *told = (status, body.to_vec());
 }
 
 fn instances(input: Input<'_>) {
-    tell(input);
+    tell("DescribeInstances", input);
     let answer = EC2.runtime.block_on(EC2.client.describe_instances().send());
     let answer = match answer {
         Ok(answer) => answer,
@@ -166,7 +170,7 @@ fn instances(input: Input<'_>) {
 }
 
 fn types(input: Input<'_>) {
-    tell(input);
+    tell("DescribeInstanceTypes", input);
     let answer = EC2.runtime.block_on(EC2.client.describe_instance_types().send());
     let Ok(answer) = answer else { return };
     let kinds: Vec<_> = answer.instance_types().iter().filter_map(offers::kind).collect();
@@ -188,7 +192,8 @@ fn types(input: Input<'_>) {
 
 /// A page of the price list.
 fn listed(input: &Input<'_>) {
-    let Ok(page) = prices::page(document(input.0, &[page()])) else {
+    let read = shape::watched(async { prices::page(document(input.0, &[page()])) });
+    let Ok(page) = EC2.runtime.block_on(read).0 else {
         return;
     };
     let _ = prices::question(REGION, page.next.as_deref());

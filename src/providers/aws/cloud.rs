@@ -14,6 +14,7 @@ use skyward_provider_kit::http::Effect;
 use tokio::sync::OnceCell;
 
 use crate::{
+    answers::Compared,
     errors::{provider_error, timed_out},
     fenced::Fenced,
     question::{Call, PARAMETER, PRICES, QUOTAS, Question},
@@ -148,7 +149,8 @@ impl Cloud {
         let config = self.config().await?;
         let mut ec2 = aws_sdk_ec2::config::Builder::from(config)
             .region(Name::new(name.to_owned()))
-            .interceptor(Fenced(self.account.fence.clone()));
+            .interceptor(Fenced(self.account.fence.clone()))
+            .interceptor(Compared);
         ec2.set_endpoint_url(self.endpoint("aws-ec2", name));
         let region = Region {
             name: name.into(),
@@ -161,7 +163,7 @@ impl Cloud {
 
     /// STS in the home region.
     pub async fn sts(&self) -> Result<aws_sdk_sts::Client, ProviderError> {
-        let mut builder = aws_sdk_sts::config::Builder::from(self.config().await?);
+        let mut builder = aws_sdk_sts::config::Builder::from(self.config().await?).interceptor(Compared);
         builder.set_endpoint_url(self.endpoint("aws-sts", &self.home));
         Ok(aws_sdk_sts::Client::from_conf(builder.build()))
     }

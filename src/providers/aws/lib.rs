@@ -4,6 +4,7 @@
 //! - `fenced`: nothing is changed by a process that may not lead any more.
 //! - [`cloud`]: the SDK's clients, one for each region; [`question`]: three calls without
 //!   a client; [`errors`]: answers become kinds of error.
+//! - [`answers`]: for a look at an account answers are compared with what is `expected` of them; `xml` reads them.
 //! - [`map`]: an order becomes a launch template and a fleet, an instance a machine;
 //!   [`images`]: the image that it starts from.
 //! - [`network`]: subnets, and the security group of a Pool; [`placement`]: one zone for
@@ -14,10 +15,12 @@
 //!
 //! A crate of its own, since its SDK takes minutes to compile (docs/decisions/0007).
 
+pub mod answers;
 pub mod catalogue;
 pub mod cloud;
 pub mod config;
 pub mod errors;
+mod expected;
 mod fenced;
 pub mod images;
 mod look;
@@ -29,6 +32,7 @@ pub mod placement;
 pub mod prices;
 pub mod question;
 mod quotas;
+mod xml;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skyward_core::{ErrorKind, ProviderError, Usd};
+use skyward_provider_kit::http::shape;
 
 /// Name of the call.
 pub const OPERATION: &str = "read the price list";
@@ -42,13 +43,22 @@ pub struct Page {
 
 /// Reads a page; a page without a list is an error, or prices would be missing unnoticed.
 pub fn page(answer: Value) -> Result<Page, ProviderError> {
-    serde_json::from_value(answer).map_err(|error| {
+    shape::compare::<Page>(OPERATION, "", &answer);
+    let page: Page = serde_json::from_value(answer).map_err(|error| {
         ProviderError::new(
             ErrorKind::Transient,
             OPERATION,
             format!("a page of it cannot be read: {error}"),
         )
-    })
+    })?;
+    if shape::is_watched() {
+        let entries = page.entries.iter();
+        let products: Vec<Value> = entries
+            .filter_map(|entry| serde_json::from_str(entry).ok())
+            .collect();
+        shape::each::<Product>(OPERATION, "/PriceList/[]", &products);
+    }
+    Ok(page)
 }
 
 /// One product, of which we read two things.
@@ -136,6 +146,30 @@ mod tests {
         assert_eq!((whole.entries.len(), whole.next.as_deref()), (1, Some("more")));
         assert_eq!(page(json!({ "PriceList": [] })).unwrap().next, None);
         assert_eq!(page(json!({})).unwrap_err().kind, ErrorKind::Transient);
+    }
+
+    #[tokio::test]
+    async fn entries_of_the_price_list_are_compared_and_their_codes_are_not_shown() {
+        let term = |name: &str| json!({ name: { "CANARY.6YS6EN2CT7": { "pricePerUnit": { "USD": "1" } } } });
+        let entry = |dimensions: &str| {
+            json!({
+                "product": { "attributes": { "instanceType": "g5.xlarge" }, "sku": "A" },
+                "terms": { "OnDemand": { "CANARY.JRTCKXETXF": term(dimensions) } },
+            })
+        };
+        let entries = ["priceDimensions", "price_dimensions"].map(|name| entry(name).to_string());
+        let answer = json!({ "PriceList": entries, "NextToken": "more" });
+        let (page, shapes) = shape::watched(async { page(answer) }).await;
+        assert_eq!(page.unwrap().entries.len(), 2);
+        let at = |place: &str| shapes.iter().find(|shape| shape.place == place).unwrap();
+        assert_eq!(at("").present, ["NextToken", "PriceList"]);
+        let products = at("/PriceList/[]/product");
+        assert_eq!((products.call, products.objects), (OPERATION, 2));
+        assert_eq!(products.unread, ["sku"]);
+        let terms = at("/PriceList/[]/terms/OnDemand/*");
+        assert_eq!((terms.objects, terms.present.len()), (2, 1));
+        assert_eq!(at("/PriceList/[]/terms/OnDemand/*/priceDimensions/*").objects, 1);
+        assert!(!format!("{shapes:?}").contains("CANARY"), "{shapes:?}");
     }
 
     #[test]

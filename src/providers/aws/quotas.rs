@@ -5,7 +5,7 @@ use futures::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skyward_core::{ErrorKind, ProviderError, provider::AccountFact};
-use skyward_provider_kit::said;
+use skyward_provider_kit::{http::shape, said};
 
 use crate::{
     AT_ONCE, SWEEP,
@@ -80,6 +80,7 @@ fn question(next: Option<&str>) -> Value {
 
 /// Reads a page; a page without a list is an error, or quotas would be missing unnoticed.
 fn read(answer: Value) -> Result<Page, ProviderError> {
+    shape::compare::<Page>(OPERATION, "", &answer);
     serde_json::from_value(answer).map_err(|error| unread(format!("a page of them cannot be read: {error}")))
 }
 
@@ -184,6 +185,20 @@ mod tests {
         assert!(read(json!({ "Quotas": [], "NextToken": null })).is_ok());
         let error = read(json!({ "Limits": [] })).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Transient);
+    }
+
+    #[tokio::test]
+    async fn a_name_of_a_quota_that_stands_elsewhere_is_told() {
+        let answer = json!({ "Quotas": [{ "NameOfQuota": "a", "QuotaNames": "a", "Value": 1.0 }] });
+        let (page, shapes) = shape::watched(async { read(answer) }).await;
+        assert_eq!(page.unwrap().quotas.len(), 1);
+        let quotas = shapes.iter().find(|shape| shape.place == "/Quotas/[]").unwrap();
+        assert_eq!((quotas.call, quotas.deviations.len()), (OPERATION, 1));
+        let told = &quotas.deviations[0];
+        assert_eq!(
+            (told.field.as_str(), told.renamed.as_deref()),
+            ("QuotaName", Some("QuotaNames"))
+        );
     }
 
     #[test]

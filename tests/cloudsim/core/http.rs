@@ -120,8 +120,46 @@ fn reshape(value: &mut Value, field: Option<&str>, to: Option<&str>) {
                 fields.insert(to.to_owned(), taken);
             }
         }
+        // AWS's price list has its entries as texts.
+        Value::String(text) if text.starts_with('{') => {
+            if let Ok(mut inner) = serde_json::from_str(text) {
+                reshape(&mut inner, field, to);
+                *text = inner.to_string();
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// The same of XML without space between its elements, whose lists have entries named `item`.
+fn reshape_xml(body: &str, field: Option<&str>, to: Option<&str>) -> String {
+    let Some(field) = field else {
+        let later = to.map(|to| format!("<{to}>1</{to}>")).unwrap_or_default();
+        return extend(body, &later);
+    };
+    let (begin, end) = (format!("<{field}>"), format!("</{field}>"));
+    if let Some(to) = to {
+        let renamed = body.replace(&begin, &format!("<{to}>"));
+        return renamed.replace(&end, &format!("</{to}>"));
+    }
+    let mut parts = body.split(&begin);
+    let first = parts.next().unwrap_or_default();
+    let kept = parts.filter_map(|part| Some(part.split_once(&end)?.1));
+    [first].into_iter().chain(kept).collect()
+}
+
+/// Adds an element at the end of each element that ends with another one, which is no entry of a list.
+fn extend(body: &str, later: &str) -> String {
+    let mut extended = String::new();
+    let mut last = "";
+    for part in body.split_inclusive('>') {
+        if part.starts_with("</") && last.contains("</") && !last.ends_with("</item>") {
+            extended.push_str(later);
+        }
+        extended.push_str(part);
+        last = part;
+    }
+    extended
 }
 
 /// One answer.
@@ -145,11 +183,14 @@ impl Answer {
         }
     }
 
-    /// Gives a body in JSON another shape: [`Fault::Reshaped`](crate::core::fault::Fault::Reshaped).
+    /// Gives a body in JSON or XML another shape: [`Fault::Reshaped`](crate::core::fault::Fault::Reshaped).
     pub fn reshape(&mut self, field: Option<&str>, to: Option<&str>) {
         if let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) {
             reshape(&mut body, field, to);
             self.body = body.to_string().into();
+        } else if self.body.starts_with(b"<") {
+            let reshaped = reshape_xml(&String::from_utf8_lossy(&self.body), field, to);
+            self.body = reshaped.into();
         }
     }
 
@@ -212,6 +253,39 @@ mod tests {
         let extended = reshaped(None, Some("later"));
         // Each of the three objects has one; that of the outermost is a copy of its list, with two.
         assert_eq!(extended.matches("later").count(), 5, "{extended}");
+    }
+
+    #[test]
+    fn json_in_a_text_gets_another_shape_and_other_texts_stay() {
+        let body = serde_json::json!({ "PriceList": [r#"{"id":1}"#, "{id", "id"] });
+        let mut answer = Answer::json(200, &body);
+        answer.reshape(Some("id"), Some("uid"));
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(
+            body,
+            serde_json::json!({ "PriceList": [r#"{"uid":1}"#, "{id", "id"] })
+        );
+    }
+
+    #[test]
+    fn a_body_in_xml_gets_another_shape_at_every_depth() {
+        let xml = r#"<?xml version="1.0"?>
+<R xmlns="a/"><set><item><id>1</id><more><id></id></more></item></set><ids><item>a</item></ids><idle>b</idle></R>"#;
+        let reshaped = |field: Option<&str>, to: Option<&str>| {
+            let mut answer = Answer::new(200, "text/xml", xml);
+            answer.reshape(field, to);
+            String::from_utf8(answer.body.to_vec()).unwrap()
+        };
+        let gone = xml.replace("<id>1</id>", "").replace("<id></id>", "");
+        assert_eq!(reshaped(Some("id"), None), gone);
+        let renamed = xml.replace("<id>", "<uid>").replace("</id>", "</uid>");
+        assert_eq!(reshaped(Some("id"), Some("uid")), renamed);
+        // The three objects have one each, the lists have none.
+        let extended = xml
+            .replace("</more>", "<later>1</later></more><later>1</later>")
+            .replace("</R>", "<later>1</later></R>");
+        assert_eq!(reshaped(None, Some("later")), extended);
+        assert_eq!(reshaped(None, None), xml);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use skyward_core::{ProviderPhase, machine::FailureKind};
 use skyward_provider_kit::http::Effect;
 
 use crate::{
+    answers::Compared,
     cloud::call,
     errors::{from_code, provider_error},
     map, question,
@@ -36,7 +37,7 @@ impl HttpConnector for Recorded {
     }
 }
 
-fn ec2(status: u16, body: &str) -> aws_sdk_ec2::Client {
+pub(crate) fn ec2(status: u16, body: &str) -> aws_sdk_ec2::Client {
     let recorded = Recorded {
         status,
         body: body.to_owned(),
@@ -48,6 +49,7 @@ fn ec2(status: u16, body: &str) -> aws_sdk_ec2::Client {
         .credentials_provider(Keys::new("AKIAEXAMPLE", "secret", None, None, "test"))
         .retry_config(RetryConfig::disabled())
         .http_client(http)
+        .interceptor(Compared)
         .build();
     aws_sdk_ec2::Client::from_conf(config)
 }

@@ -104,7 +104,7 @@ pub async fn watched<T>(work: impl Future<Output = T>) -> (T, Vec<Shape>) {
 }
 
 /// Whether answers are compared now.
-pub(super) fn is_watched() -> bool {
+pub fn is_watched() -> bool {
     WATCH.try_with(|_| ()).is_ok()
 }
 
