@@ -4,12 +4,12 @@
 #
 #   hack/python.sh lint|test|tools
 #
-# The linters, NumPy, cloudpickle and lz4 for the tests, and uv for the tests of what machines install are installed once,
+# The linters, packages that the tests import, and uv for the tests of what machines install are installed once,
 # from the machine's own package index; `tools` does nothing else.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3" "cloudpickle>=3,<4" "lz4>=4,<5" uv==0.13.9)
+TOOLS=(ruff==0.17.6 mypy==2.4.1 "numpy>=2,<3" "pandas>=2,<4" "pyarrow>=20" "cloudpickle>=3,<4" "lz4>=4,<5" uv==0.13.9)
 OLDEST=3.10
 NEWEST=3.14
 TO=$SKYWARD_CACHE/python-tools

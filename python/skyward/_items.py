@@ -6,8 +6,9 @@ Items come through the channel, a socket, and how each ended goes back there in 
 the end of the work. The call says how items share processes (`processes`):
 
 - `reuse`: all items run in this process, and find what earlier ones left.
-- `fresh`: each item has a process of its own, forked from this one after the import of the function's module. Where that
-  cannot be forked from, because the import started a thread or opened an accelerator, each item gets a new interpreter.
+- `fresh`: each item has a process of its own, forked from this one after the import of the function's module, which
+  happens with one thread in each library for arithmetic; forks have as many as usual. Where this process cannot be forked
+  from, because the import started a thread of its own or opened an accelerator, each item gets a new interpreter.
 
 With `threads` above 1 so many items run at the same time, each in a thread of this process, and their ends come in any
 order.
@@ -61,25 +62,30 @@ def main() -> None:
 
 
 def serve(call_file: str, channel: int) -> None:
+    import contextlib
     import socket
 
     from skyward import _run
+    from skyward._warm import single_threaded
 
     run: Any = _run
     call, args, kwargs = run.read_call(call_file)
     connection = socket.socket(fileno=channel)
+    is_fresh = call["processes"] == "fresh"
     with connection, run.around("around_app"), run.around("around_process"):
-        function, name = run.function_of(call)
+        with single_threaded() if is_fresh else contextlib.nullcontext():
+            function, name = run.function_of(call)
         here = caller(run, function, name, call, args, kwargs)
         if call.get("threads", 1) > 1:
             in_threads(here, connection, call["threads"])
             return
-        if call["processes"] == "reuse":
+        if not is_fresh:
             answer: Run = here
-        elif is_forkable():
-            answer = forking(here, connection)
-        else:
+        elif unfit := why_unfit():
+            run.say(f"each item starts a new interpreter, since this one cannot be forked: {unfit}")
             answer = spawning(call_file, connection)
+        else:
+            answer = forking(here, connection)
         while True:
             header = receive(connection, ITEM.size)
             if not header:
@@ -88,15 +94,15 @@ def serve(call_file: str, channel: int) -> None:
             connection.sendall(answer(index, receive(connection, length)))
 
 
-def is_forkable() -> bool:
-    """Whether a fork would lack no thread, and share no accelerator."""
+def why_unfit() -> str:
+    """Why a fork would lack a thread or share an accelerator; nothing where it would not."""
     from skyward import _warm
 
     try:
         _warm.check()
-    except _warm.Unfit:
-        return False
-    return True
+    except _warm.Unfit as unfit:
+        return str(unfit)
+    return ""
 
 
 def in_threads(here: Run, connection: socket.socket, count: int) -> None:
@@ -261,6 +267,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
     _warm.flush_files(files)
     descriptors = len(os.listdir(DESCRIPTORS))
+    counts = _warm.thread_counts()
     gc.freeze()
 
     def answer(index: int, item: bytes) -> bytes:
@@ -274,6 +281,8 @@ def forking(here: Run, connection: socket.socket) -> Run:
                 connection.close()
                 atexit._clear()
                 _warm.seed()
+                for give, count in counts:
+                    give(count)
                 keep(memory, here(index, item))
                 status = 0
             except SystemExit as left:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ THREADS = (
 SINGLE = "libblis"
 # What NumExpr starts at most unless a variable says more.
 NUMEXPR_THREADS = 16
+# What keeps packages from starting threads when they are imported. Arrow's own copy of jemalloc, which pandas and
+# scikit-learn import as well where it is installed, has a thread in the background unless its variable says otherwise.
+# A module that asks for one thread writes `1`, so that its value is not taken for one of these.
+SINGLE_THREADED = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    **dict.fromkeys(("NUMEXPR_NUM_THREADS", *(variable for _, variable, _ in THREADS)), "01"),
+}
 
 
 class Unfit(Exception):
@@ -108,8 +115,9 @@ class Parent:
         self.channel.set_inheritable(False)
         import gc
 
-        for name in (*RUNS, *modules):
-            load(name)
+        with single_threaded():
+            for name in (*RUNS, *modules):
+                load(name)
         self.modules = modules
         self.allowance = allowance()
         self.present = set(sys.modules)
@@ -435,12 +443,35 @@ def seed() -> None:
         torch.seed()
 
 
+@contextlib.contextmanager
+def single_threaded() -> Iterator[None]:
+    """While packages are imported in it, they start no threads for arithmetic. Values that they set themselves stay."""
+    given = dict(os.environ)
+    os.environ.update(SINGLE_THREADED)
+    try:
+        yield
+    finally:
+        for name, value in SINGLE_THREADED.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
+                if name in given:
+                    os.environ[name] = given[name]
+
+
 def restore_threads() -> None:
     """Gives the libraries of preloaded packages as many threads as in a fresh interpreter."""
+    for give, count in thread_counts():
+        give(count)
+
+
+def thread_counts() -> list[tuple[Callable[[int], object], int]]:
+    """Functions that set the number of threads of the libraries in this process, and the number that a fresh interpreter
+    would have."""
     count = len(os.sched_getaffinity(0))
+    found: list[tuple[Callable[[int], object], int]] = []
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        found = {words[5].strip() for words in (text.split(None, 5) for text in file) if len(words) == 6}
-    libraries = [path for path in found if ".so" in path]
+        paths = {words[5].strip() for words in (text.split(None, 5) for text in file) if len(words) == 6}
+    libraries = [path for path in paths if ".so" in path]
     for part, variable, functions in THREADS:
         wanted = asked(variable) or (1 if part == SINGLE else count)
         for path in libraries:
@@ -451,17 +482,20 @@ def restore_threads() -> None:
                     library = ctypes.CDLL(path)
                 except OSError:
                     continue  # Deleted since.
-                for function in functions:
-                    if hasattr(library, function):
-                        getattr(library, function)(wanted)
+                found += [(getattr(library, name), wanted) for name in functions if hasattr(library, name)]
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
-        torch.set_num_threads(asked("OMP_NUM_THREADS") or count)
+        found.append((torch.set_num_threads, asked("OMP_NUM_THREADS") or count))
     numexpr: Any = sys.modules.get("numexpr")
     if hasattr(numexpr, "set_num_threads"):
-        # It refuses more threads than it was made for.
-        with contextlib.suppress(ValueError):
-            numexpr.set_num_threads(asked("NUMEXPR_NUM_THREADS") or min(count, NUMEXPR_THREADS))
+
+        def give(wanted: int) -> None:
+            # It refuses more threads than it was made for.
+            with contextlib.suppress(ValueError):
+                numexpr.set_num_threads(wanted)
+
+        found.append((give, asked("NUMEXPR_NUM_THREADS") or min(count, NUMEXPR_THREADS)))
+    return found
 
 
 def asked(variable: str) -> int:

@@ -177,6 +177,33 @@ class Items(unittest.TestCase):
             place = Place(self, source, processes, files={"skyward.py": "x = 1\n"})
             self.assertEqual(place.run(0, 7)[0], "returned")
 
+    def test_arithmetic_keeps_no_item_from_a_fork_and_has_as_many_threads_as_usual(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("this Python has no NumPy")
+        asks = "import os\nos.environ['OMP_NUM_THREADS'] = '1'\n"
+        source = """
+            import numpy, os
+            def main(item):
+                numpy.ones((400, 400)) @ numpy.ones((400, 400))
+                return [os.getppid(), len(os.listdir("/proc/self/task")), os.environ.get("OMP_NUM_THREADS")]
+        """
+        for begin, expected in (("", [len(os.sched_getaffinity(0)), None]), (asks, [1, "1"])):
+            place = Place(self, begin + textwrap.dedent(source), "fresh")
+            for index in range(2):
+                self.assertEqual(place.value(index), [place.process.pid, *expected])
+            self.assertEqual(place.printed(), "")
+        self.assertTrue(numpy)
+
+    def test_items_that_cannot_be_forked_are_told_why(self):
+        place = Place(self, THREADED + "def main(item): return item", "fresh")
+        self.assertEqual(place.value(3), 3)
+        why = "its packages start threads when they are imported (2 run)"
+        self.assertEqual(
+            place.printed(), f"each item starts a new interpreter, since this one cannot be forked: {why}\n"
+        )
+
     def test_a_module_that_cannot_be_imported_ends_the_worker_before_any_item(self):
         for processes in EACH:
             place = Place(self, "import no_such_module", processes)

@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{MetadataExt as _, symlink},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -128,17 +128,17 @@ pub(crate) async fn run(program: &Path) -> anyhow::Result<()> {
 /// The same where the Python has imported PyTorch, and what an item takes that uses a GPU: in a process that is there, with
 /// its context of the GPU, and in one of its own. On machines without them nothing is measured.
 pub(crate) async fn gpu(program: &Path) -> anyhow::Result<()> {
-    let uses = "import torch; torch.zeros(1, device='cuda')";
-    let has_gpu = Command::new("python3")
-        .args(["-c", uses])
-        .output()?
-        .status
-        .success();
-    if !has_gpu || fs::metadata("/proc/self")?.uid() != 0 {
+    let uses = "import sys, torch; torch.zeros(1, device='cuda'); print(sys.prefix)";
+    let used = Command::new("python3").args(["-c", uses]).output()?;
+    if !used.status.success() || fs::metadata("/proc/self")?.uid() != 0 {
         skipped("there is no GPU with PyTorch, or the agent is not root");
         return Ok(());
     }
     let daemon = Daemon::start(program, &["--user", "nobody"]).await?;
+    symlink(
+        String::from_utf8_lossy(&used.stdout).trim(),
+        daemon.home().join("venv"),
+    )?;
     measured(&daemon, &["torch"], "_torch").await?;
     for (kind, fresh, count) in [("reused", false, 5000), ("fresh", true, 20)] {
         let took = calls(&daemon, &format!("gpu-{kind}"), GPU_ITEM, fresh, count).await?;

@@ -58,15 +58,6 @@ const LARGEST: u64 = 2 * 1024 * 1024;
 const LONGEST: usize = 1024;
 /// Why nothing is forked where the agent cannot guard a parent that starts.
 const UNGUARDED: &str = "other processes of its user could look into it while it starts: the container gives the agent none of CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE and CAP_BLOCK_SUSPEND, or its kernel has no ambient capabilities";
-/// Threads that the arithmetic of preloaded packages may start in the parent; a fork sets its own number.
-const THREADS: [&str; 5] = [
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-];
-
 /// Keeps one warm parent. Errors go to standard error, the daemon's log.
 pub(in super::super) fn main(
     home: &Home,
@@ -123,9 +114,6 @@ fn start_parent(
     environment.insert("PYTHONPATH".into(), prepare::text(&home.python_path()));
     // An earlier Task may have left packages in the home of its user.
     environment.insert("PYTHONNOUSERSITE".into(), "1".into());
-    for name in THREADS {
-        environment.insert(name.into(), "1".into());
-    }
     let mut arguments = vec![
         prepare::text(&home.python()),
         prepare::text(&home.python_path().join("skyward/_warm.py")),

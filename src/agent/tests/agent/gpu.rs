@@ -1,6 +1,6 @@
 //! What a GPU of NVIDIA with PyTorch shows, through the whole agent: a machine without them passes these tests over.
 
-use std::process::Command;
+use std::{os::unix::fs::symlink, process::Command};
 
 use nix::unistd::Uid;
 use skyward_agent::protocol::{Devices, Fact, HelloRequest, RunSpec, fact, finished::Ending};
@@ -26,13 +26,16 @@ async fn machine() -> Option<(Machine, Vec<String>)> {
         output.status.success().then_some(output.stdout)
     };
     let names = asked("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"])?;
-    asked("python3", &["-c", "import torch"])?;
+    let prefix = asked("python3", &["-c", "import sys, torch; print(sys.prefix)"])?;
     if !Uid::effective().is_root() {
         return None;
     }
-    let names = String::from_utf8(names).unwrap();
+    let [names, prefix] = [names, prefix].map(|text| String::from_utf8(text).unwrap());
     let names = names.lines().map(|name| name.trim().to_owned()).collect();
-    Some((Machine::start_supervised(&["--user", "nobody"]).await, names))
+    let machine = Machine::start_supervised(&["--user", "nobody"]).await;
+    // As bootstrap leaves an environment.
+    symlink(prefix.trim(), machine.home().join("venv")).unwrap();
+    Some((machine, names))
 }
 
 #[tokio::test]
