@@ -261,6 +261,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     # What a fork needs is imported before it, not in each.
     for name in ("inspect", "io", "json", "random"):
         importlib.import_module(name)
+    _warm.seed()
     # Objects that no collection visits stay shared.
     gc.collect()
     # Forks flush the files of the module, too: none of them may find what the import wrote.

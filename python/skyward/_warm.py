@@ -123,6 +123,8 @@ class Parent:
         self.present = set(sys.modules)
         self.loaded = {name.split(".")[0] for name in self.present}
         check()
+        # What each fork does is done in less time where its parent has done it once.
+        seed()
         # Once, after all imports: objects that no collection visits stay shared.
         gc.collect()
         gc.freeze()

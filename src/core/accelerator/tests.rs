@@ -206,6 +206,29 @@ fn a_partition_is_found_by_gpu_and_memory() {
     assert_eq!(mig::find("RTX 4090", None, "1g.10gb"), None);
 }
 
+/// What `nvidia-smi mig -lgip` printed of an H200 with driver 580.159.04 on 2026-11-27, without the lines of its media engines.
+const PARTITIONS_OF_AN_H200: &str = "
+|   0  MIG 1g.18gb         19     7/7        16.00      No     16     1     0   |
+|   0  MIG 1g.18gb+me      20     1/1        16.00      No     16     1     0   |
+|   0  MIG 1g.35gb         15     4/4        32.50      No     26     1     0   |
+|   0  MIG 2g.35gb         14     3/3        32.50      No     32     2     0   |
+|   0  MIG 3g.71gb          9     2/2        69.75      No     60     3     0   |
+|   0  MIG 4g.71gb          5     1/1        69.75      No     64     4     0   |
+|   0  MIG 7g.141gb         0     1/1        140.00     No     132    7     0   |
+";
+
+#[test]
+fn the_partitions_of_an_h200_are_those_that_its_driver_lists() {
+    let listed = PARTITIONS_OF_AN_H200.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (name, total) = (words.get(3)?, words.get(5)?.split_once('/')?.1);
+        (!name.ends_with("+me")).then(|| ((*name).to_owned(), total.parse::<u8>().unwrap()))
+    });
+    let table = mig::table("NVIDIA H200", Some(143_771.0 / 1024.0)).unwrap();
+    let known = table.profiles.iter().map(|p| (p.name.to_owned(), p.per_gpu));
+    assert_eq!(known.collect::<Vec<_>>(), listed.collect::<Vec<_>>());
+}
+
 proptest! {
     #[test]
     fn a_canonical_name_is_canonical(text in "[ -~]{0,24}") {

@@ -52,10 +52,10 @@ pub fn compare(call: &str, body: &[u8]) {
     };
     match call {
         "GetCallerIdentity" => {
-            shape::compare::<expected::GetCallerIdentity>("check the credentials", "", &answer)
+            shape::compare::<expected::GetCallerIdentity>("check the credentials", "", &answer);
         }
         "DescribeInstances" => {
-            shape::compare::<expected::DescribeInstances>("list the instances", "", &answer)
+            shape::compare::<expected::DescribeInstances>("list the instances", "", &answer);
         }
         "DescribeInstanceTypes" => {
             shape::compare::<expected::DescribeInstanceTypes>("list the instance types", "", &answer);
