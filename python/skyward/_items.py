@@ -268,7 +268,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
     _warm.flush_files(files)
     descriptors = len(os.listdir(DESCRIPTORS))
-    counts = _warm.thread_counts()
+    setters = _warm.thread_setters()
     gc.freeze()
 
     def answer(index: int, item: bytes) -> bytes:
@@ -282,8 +282,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
                 connection.close()
                 atexit._clear()
                 _warm.seed()
-                for give, count in counts:
-                    give(count)
+                _warm.restore_threads(setters)
                 keep(memory, here(index, item))
                 status = 0
             except SystemExit as left:

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import socket
 
+    # A function that sets how many threads a library has, the variable that says how many, and how many are usual.
+    Setter = tuple[Callable[[int], object], str, int]
+
 OLDEST = (3, 10)
 # Bytes of an order, at most: a shim sends less.
 LONGEST = 64 * 1024 * 1024
@@ -60,6 +63,7 @@ SINGLE_THREADED = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     **dict.fromkeys(("NUMEXPR_NUM_THREADS", *(variable for _, variable, _ in THREADS)), "01"),
 }
+
 
 
 class Unfit(Exception):
@@ -118,13 +122,13 @@ class Parent:
         with single_threaded():
             for name in (*RUNS, *modules):
                 load(name)
-        self.modules = modules
         self.allowance = allowance()
         self.present = set(sys.modules)
         self.loaded = {name.split(".")[0] for name in self.present}
         check()
         # What each fork does is done in less time where its parent has done it once.
         seed()
+        self.setters = thread_setters() if modules else []
         # Once, after all imports: objects that no collection visits stay shared.
         gc.collect()
         gc.freeze()
@@ -263,8 +267,7 @@ def become(parent: Parent, connection: socket.socket) -> list[str]:
     os.environ.update(environment)
     search(parent.at_start, entries(environment))
     refresh()
-    if parent.modules:
-        restore_threads()
+    restore_threads(parent.setters)
     # From here on this is a process of its user like any other, which a debugger may look into.
     parent.tell_kernel(PR_SET_DUMPABLE, 1)
     return arguments
@@ -460,22 +463,20 @@ def single_threaded() -> Iterator[None]:
                     os.environ[name] = given[name]
 
 
-def restore_threads() -> None:
-    """Gives the libraries of preloaded packages as many threads as in a fresh interpreter."""
-    for give, count in thread_counts():
-        give(count)
+def restore_threads(setters: Iterable[Setter]) -> None:
+    """Gives each library as many threads as in a fresh interpreter: what the variables say, or as many as is usual."""
+    for give, variable, usual in setters:
+        give(asked(variable) or usual)
 
 
-def thread_counts() -> list[tuple[Callable[[int], object], int]]:
-    """Functions that set the number of threads of the libraries in this process, and the number that a fresh interpreter
-    would have."""
+def thread_setters() -> list[Setter]:
+    """How the number of threads is set in the libraries that this process has loaded."""
     count = len(os.sched_getaffinity(0))
-    found: list[tuple[Callable[[int], object], int]] = []
+    found: list[Setter] = []
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         paths = {words[5].strip() for words in (text.split(None, 5) for text in file) if len(words) == 6}
     libraries = [path for path in paths if ".so" in path]
     for part, variable, functions in THREADS:
-        wanted = asked(variable) or (1 if part == SINGLE else count)
         for path in libraries:
             if part in os.path.basename(path).lower():
                 import ctypes
@@ -484,10 +485,11 @@ def thread_counts() -> list[tuple[Callable[[int], object], int]]:
                     library = ctypes.CDLL(path)
                 except OSError:
                     continue  # Deleted since.
-                found += [(getattr(library, name), wanted) for name in functions if hasattr(library, name)]
+                usual = 1 if part == SINGLE else count
+                found += [(getattr(library, name), variable, usual) for name in functions if hasattr(library, name)]
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
-        found.append((torch.set_num_threads, asked("OMP_NUM_THREADS") or count))
+        found.append((torch.set_num_threads, "OMP_NUM_THREADS", count))
     numexpr: Any = sys.modules.get("numexpr")
     if hasattr(numexpr, "set_num_threads"):
 
@@ -496,7 +498,7 @@ def thread_counts() -> list[tuple[Callable[[int], object], int]]:
             with contextlib.suppress(ValueError):
                 numexpr.set_num_threads(wanted)
 
-        found.append((give, asked("NUMEXPR_NUM_THREADS") or min(count, NUMEXPR_THREADS)))
+        found.append((give, "NUMEXPR_NUM_THREADS", min(count, NUMEXPR_THREADS)))
     return found
 
 

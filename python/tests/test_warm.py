@@ -384,7 +384,7 @@ class Warm(unittest.TestCase):
                 mock.patch.dict(os.environ, environment, clear=True),
                 mock.patch.dict(sys.modules, packages),
             ):
-                _warm.restore_threads()
+                _warm.restore_threads(_warm.thread_setters())
                 self.assertEqual(got, expected)
 
     def test_a_generator_that_a_preloaded_module_made_is_a_copy_in_each_fork(self):
