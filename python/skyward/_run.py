@@ -549,7 +549,9 @@ def send_all(data, descriptor):
 def finish(descriptor, ending, message, exception=""):
     import json
 
-    text = json.dumps({"ending": ending, "message": message[:4000], "exception": exception})
+    # An exception may name a file whose name is no UTF-8; half a surrogate pair is no JSON to the agent.
+    message = message[:4000].encode("utf-8", "replace").decode()
+    text = json.dumps({"ending": ending, "message": message, "exception": exception})
     os.write(descriptor, text.encode("ascii"))
 
 

@@ -297,6 +297,11 @@ class Fails(unittest.TestCase):
                 end = call(f"import sys\ndef main():\n    {left}\n    raise KeyError('k')")
                 self.assertEqual((end.ending, end.message, end.exception), ("raised", "KeyError: 'k'", "KeyError"))
 
+    def test_an_exception_is_told_although_it_is_no_unicode(self):
+        # As a path has it whose name on the disk is no UTF-8.
+        end = call("def main(): raise ValueError('no \\udcff')")
+        self.assertEqual((end.message, end.exception), ("ValueError: no ?", "ValueError"), end.stderr)
+
     def test_an_exception_at_import_is_reported_too(self):
         end = call("import nothing_of_that_name\ndef main(): pass")
         self.assertEqual(end.ending, "raised")
