@@ -117,6 +117,7 @@ def in_threads(here: Run, connection: socket.socket, count: int) -> None:
     orders: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
     lock = threading.Lock()
 
+    own = os.getpid()
     def work() -> None:
         while True:
             order = orders.get()
@@ -127,7 +128,12 @@ def in_threads(here: Run, connection: socket.socket, count: int) -> None:
                 answer = here(index, item)
             except SystemExit as left:
                 # What would end the process of an item ends its thread.
-                answer = end(index, DIED, f"exited {code_of(left)}")
+                code = code_of(left)
+                if os.getpid() != own:
+                    # The item has forked this process, which has no answer.
+                    flush()
+                    os._exit(code)
+                answer = end(index, DIED, f"exited {code}")
             except BaseException:
                 traceback.print_exc()
                 answer = end(index, DIED, "exited 1")

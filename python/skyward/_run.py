@@ -386,9 +386,14 @@ def booleans(kwargs):
 
 
 def guarded(function, *args, **kwargs):
-    """Calls the Task's code; what it raises is printed without our own frames."""
+    """Calls the Task's code; what it raises is printed without our own frames. A process that this code has forked
+    ends here: only the process that was asked has an answer."""
+    asked = os.getpid()
     try:
-        return function(*args, **kwargs)
+        value = function(*args, **kwargs)
+        if os.getpid() != asked:
+            raise SystemExit(0)
+        return value
     except (SystemExit, Refused):
         raise
     except BaseException as error:
@@ -397,6 +402,8 @@ def guarded(function, *args, **kwargs):
         report = traceback.TracebackException.from_exception(error)
         strip(report, set())
         say("".join(report.format()), end="")
+        if os.getpid() != asked:
+            raise SystemExit(1) from None
         last = [line for line in report.format_exception_only() if line.strip()]
         # Notes and further lines of a message follow the line that names the exception.
         message = last[0].strip() if last else type(error).__name__

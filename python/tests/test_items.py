@@ -303,6 +303,22 @@ class Items(unittest.TestCase):
         place.end()
         self.assertFalse(os.path.exists(name))
 
+    def test_a_process_that_an_item_forks_has_no_answer(self):
+        source = """
+            import os
+            def main(item):
+                pid = os.fork()
+                if pid == 0:
+                    if item == "raise": raise ValueError("in the child")
+                    return "x" * 1000
+                return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        """
+        for place in (*self.places(source), Place(self, source, "reuse", threads=2)):
+            self.assertEqual(place.value(0, "raise"), 1)
+            self.assertIn("ValueError: in the child", place.printed())
+            self.assertEqual(place.value(1, "return"), 0)
+            self.assertEqual(place.value(2, "raise"), 1)
+
     def test_what_an_item_puts_into_the_place_of_a_stream_is_no_end_of_its_process(self):
         source = """
             import sys

@@ -302,6 +302,20 @@ class Fails(unittest.TestCase):
         end = call("def main(): raise ValueError('no \\udcff')")
         self.assertEqual((end.message, end.exception), ("ValueError: no ?", "ValueError"), end.stderr)
 
+    def test_a_process_that_the_function_forks_tells_no_end_of_the_run(self):
+        for end_of_child in ("return 2", "raise ValueError('in the child')"):
+            with self.subTest(end_of_child):
+                end = call(
+                    f"""
+                    import os
+                    def main():
+                        pid = os.fork()
+                        if pid == 0: {end_of_child}
+                        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    """
+                )
+                self.assertEqual((end.ending, end.result), ("returned", "01"["raise" in end_of_child]), end.stderr)
+
     def test_an_exception_at_import_is_reported_too(self):
         end = call("import nothing_of_that_name\ndef main(): pass")
         self.assertEqual(end.ending, "raised")
