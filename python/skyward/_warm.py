@@ -57,10 +57,12 @@ SINGLE = "libblis"
 # What NumExpr starts at most unless a variable says more.
 NUMEXPR_THREADS = 16
 # What keeps packages from starting threads when they are imported. Arrow's own copy of jemalloc, which pandas and
-# scikit-learn import as well where it is installed, has a thread in the background unless its variable says otherwise.
+# scikit-learn import as well where it is installed, has a thread in the background unless its variable says otherwise;
+# so has the copy that packages in Rust, such as Polars, bring.
 # A module that asks for one thread writes `1`, so that its value is not taken for one of these.
 SINGLE_THREADED = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "_RJEM_MALLOC_CONF": "background_thread:false",
     **dict.fromkeys(("NUMEXPR_NUM_THREADS", *(variable for _, variable, _ in THREADS)), "01"),
 }
 

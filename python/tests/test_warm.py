@@ -344,6 +344,17 @@ class Warm(unittest.TestCase):
                     end = self.ready(name).run(source)
                     self.assertEqual(end.result, "null", end.stderr)
 
+    def test_the_allocator_of_packages_in_rust_has_no_thread_in_a_parent(self):
+        files = {
+            "rust.py": """
+                import os, threading, time
+                if os.environ.get("_RJEM_MALLOC_CONF") != "background_thread:false":
+                    threading.Thread(target=time.sleep, args=[99], daemon=True).start()
+            """
+        }
+        end = self.ready("rust", files=files).run("import os\ndef main(): return os.environ.get('_RJEM_MALLOC_CONF')")
+        self.assertEqual(end.result, "null", end.stderr)
+
     def test_each_library_of_a_fork_gets_as_many_threads_as_in_a_fresh_interpreter(self):
         functions = {
             "libscipy_openblas64_-1.so": "scipy_openblas_set_num_threads64_",
