@@ -74,6 +74,7 @@ def serve(call_file: str, channel: int) -> None:
     call, args, kwargs = run.read_call(call_file)
     connection = socket.socket(fileno=channel)
     is_fresh = call["processes"] == "fresh"
+    directory = os.getcwd()
     with connection, run.around("around_app"), run.around("around_process"):
         with single_threaded() if is_fresh else contextlib.nullcontext():
             function, name = run.function_of(call)
@@ -85,7 +86,7 @@ def serve(call_file: str, channel: int) -> None:
             answer: Run = here
         elif unfit := why_unfit():
             run.say(f"each item starts a new interpreter, since this one cannot be forked: {unfit}")
-            answer = spawning(call_file, connection)
+            answer = spawning(call_file, connection, directory)
         else:
             answer = forking(here, connection)
         while True:
@@ -323,8 +324,8 @@ def forking(here: Run, connection: socket.socket) -> Run:
     return answer
 
 
-def spawning(call_file: str, connection: socket.socket) -> Run:
-    """Runs each item in a new interpreter."""
+def spawning(call_file: str, connection: socket.socket, directory: str) -> Run:
+    """Runs each item in a new interpreter, which begins in the directory and not where the import has gone."""
     memory = os.memfd_create("skyward-item")
     import subprocess
 
@@ -332,7 +333,7 @@ def spawning(call_file: str, connection: socket.socket) -> Run:
         os.ftruncate(memory, 0)
         os.pwrite(memory, item, 0)
         arguments = [sys.executable, os.path.abspath(__file__), "one", call_file, str(memory), str(index)]
-        process = subprocess.Popen(arguments, pass_fds=[memory], start_new_session=True)
+        process = subprocess.Popen(arguments, cwd=directory, pass_fds=[memory], start_new_session=True)
         connection.sendall(end(index, BEGAN, str(process.pid)))
         how = told(index, process.pid, memory)
         # It was reaped, and its object must not wait for another one with its number.

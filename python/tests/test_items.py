@@ -303,6 +303,11 @@ class Items(unittest.TestCase):
         place.end()
         self.assertFalse(os.path.exists(name))
 
+    def test_an_import_that_changes_the_directory_does_so_once_for_each_process(self):
+        for place in self.places("import os\nos.makedirs('sub', exist_ok=True)\nos.chdir('sub')\ndef main(item): return os.getcwd()"):
+            folder = os.path.join(os.path.dirname(place.output), "sub")
+            self.assertEqual([place.value(index) for index in range(2)], [folder, folder])
+
     def test_a_process_that_an_item_forks_has_no_answer(self):
         source = """
             import os
