@@ -117,8 +117,8 @@ def in_threads(here: Run, connection: socket.socket, count: int) -> None:
     sys.stdout, sys.stderr = Lines(sys.stdout), Lines(sys.stderr)
     orders: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
     lock = threading.Lock()
-
     own = os.getpid()
+
     def work() -> None:
         while True:
             order = orders.get()
@@ -260,7 +260,8 @@ def end(index: int, ending: int, message: str = "", exception: str = "", value: 
 def forking(here: Run, connection: socket.socket) -> Run:
     """Runs each item in a fork of this process. A fork ends like an interpreter: it waits for the threads of its item,
     runs the exit handlers of its item, and writes what its files have not written. Exit handlers of the import are this
-    process's: a temporary directory of the module must outlive the first item."""
+    process's: a temporary directory of the module must outlive the first item. Those of Python's own modules that the
+    import has brought serve the item as well."""
     memory = os.memfd_create("skyward-item")
     import atexit
     import gc
@@ -270,7 +271,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     from skyward import _warm
 
     # What a fork needs is imported before it, not in each.
-    for name in ("inspect", "io", "json", "random"):
+    for name in ("inspect", "io", "json", "random", "weakref"):
         importlib.import_module(name)
     _warm.seed()
     # Objects that no collection visits stay shared.
@@ -280,6 +281,9 @@ def forking(here: Run, connection: socket.socket) -> Run:
     _warm.flush_files(files)
     descriptors = len(os.listdir(DESCRIPTORS))
     setters = _warm.thread_setters()
+    # Log records that a handler holds back are written, and processes of the item are waited for.
+    modules = (("logging", "shutdown"), ("multiprocessing.util", "_exit_function"))
+    handlers = [getattr(sys.modules[module], name) for module, name in modules if module in sys.modules]
     gc.freeze()
 
     def answer(index: int, item: bytes) -> bytes:
@@ -292,6 +296,9 @@ def forking(here: Run, connection: socket.socket) -> Run:
                 os.setpgid(0, 0)
                 connection.close()
                 atexit._clear()
+                for handler in handlers:
+                    atexit.register(handler)
+                _warm.disown()
                 _warm.seed()
                 _warm.restore_threads(setters)
                 keep(memory, here(index, item))

@@ -28,7 +28,7 @@ OLDEST = (3, 10)
 LONGEST = 64 * 1024 * 1024
 DESCRIPTORS = 5
 # What runs import in any case.
-RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "skyward._run")
+RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "weakref", "skyward._run")
 # Files of a driver that no fork may share.
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/neuron", "/dev/accel")
 # What every interpreter looks for when it starts, and imports if it is there.
@@ -65,7 +65,6 @@ SINGLE_THREADED = {
     "_RJEM_MALLOC_CONF": "background_thread:false",
     **dict.fromkeys(("NUMEXPR_NUM_THREADS", *(variable for _, variable, _ in THREADS)), "01"),
 }
-
 
 
 class Unfit(Exception):
@@ -430,6 +429,7 @@ def refresh() -> None:
 
     time.tzset()
     seed()
+    disown()
 
 
 def seed() -> None:
@@ -448,6 +448,21 @@ def seed() -> None:
     torch = loaded("torch")
     if hasattr(torch, "seed"):
         torch.seed()
+
+
+def disown() -> None:
+    """Leaves temporary directories and processes that the parent has made to the parent: this fork removes none of them
+    when it ends, and waits for none."""
+    import weakref
+
+    finalize: Any = weakref.finalize
+    for one in list(finalize._registry):
+        one.atexit = False
+    # The exit handlers may be gone, and the first finalizer of this fork brings its own.
+    finalize._registered_with_atexit = False
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process:
+        process._children.clear()
 
 
 @contextlib.contextmanager

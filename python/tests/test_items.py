@@ -303,6 +303,37 @@ class Items(unittest.TestCase):
         place.end()
         self.assertFalse(os.path.exists(name))
 
+    def test_what_python_does_at_the_end_for_records_processes_and_temporary_folders_it_does_for_each_item(self):
+        source = """
+            import logging.handlers, multiprocessing.util, os, tempfile, time
+            log = logging.getLogger()
+            log.addHandler(logging.handlers.MemoryHandler(100, target=logging.FileHandler("log")))
+            folder = tempfile.TemporaryDirectory()
+            resident = multiprocessing.Process(target=time.sleep, args=[1000], daemon=True)
+            resident.start()
+            def work(item, reading):
+                os.read(reading, 1)
+                with open(f"child {item}", "w") as file: file.write("done")
+            def main(item):
+                global own, child, writing
+                log.error("record %s", item)
+                own = tempfile.TemporaryDirectory()
+                reading, writing = os.pipe()
+                child = multiprocessing.get_context("fork").Process(target=work, args=[item, reading])
+                child.start()
+                os.write(writing, b"x")
+                os.kill(resident.pid, 0)
+                return [own.name, folder.name]
+        """
+        place = Place(self, source, "fresh")
+        for item in range(2):
+            own, shared = place.value(item, item)
+            self.assertFalse(os.path.exists(own))
+            self.assertTrue(os.path.isdir(shared))
+            self.assertEqual(place.read(f"child {item}"), "done")
+        self.assertEqual(place.read("log"), "record 0\nrecord 1\n")
+        self.assertEqual((place.end()[0], place.printed()), (0, ""))
+
     def test_an_import_that_changes_the_directory_does_so_once_for_each_process(self):
         for place in self.places("import os\nos.makedirs('sub', exist_ok=True)\nos.chdir('sub')\ndef main(item): return os.getcwd()"):
             folder = os.path.join(os.path.dirname(place.output), "sub")

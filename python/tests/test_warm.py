@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -354,6 +355,20 @@ class Warm(unittest.TestCase):
         }
         end = self.ready("rust", files=files).run("import os\ndef main(): return os.environ.get('_RJEM_MALLOC_CONF')")
         self.assertEqual(end.result, "null", end.stderr)
+
+    def test_a_temporary_folder_of_a_preloaded_module_outlives_the_first_fork(self):
+        keeper = self.ready("made", files={"made.py": "import tempfile\nfolder = tempfile.TemporaryDirectory()\n"})
+        source = """
+            import made, os, tempfile
+            def main():
+                global own
+                own = tempfile.TemporaryDirectory()
+                return [os.path.isdir(made.folder.name), own.name, made.folder.name]
+        """
+        for _ in range(2):
+            is_there, own, folder = json.loads(keeper.run(source).result)
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+            self.assertEqual((is_there, os.path.exists(own)), (True, False))
 
     def test_each_library_of_a_fork_gets_as_many_threads_as_in_a_fresh_interpreter(self):
         functions = {
