@@ -29,7 +29,10 @@ const UV: &str = concat!(include_str!("scripts/bundle.sh"), include_str!("script
 const PYTHON: &str = include_str!("scripts/python.sh");
 const REQUIREMENTS: &str = include_str!("scripts/requirements.sh");
 const RESOLVE: &str = include_str!("scripts/resolve.sh");
-const PACKAGES: &str = include_str!("scripts/packages.sh");
+const PACKAGES: &str = concat!(
+    include_str!("scripts/bytecode.sh"),
+    include_str!("scripts/packages.sh")
+);
 const SHELL_VARS: &str = include_str!("scripts/shell_vars.sh");
 const SWITCH: &str = include_str!("scripts/switch.sh");
 const START: &str = include_str!("scripts/start.sh");

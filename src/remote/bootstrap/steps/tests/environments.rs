@@ -131,6 +131,80 @@ fn half_an_installation_is_begun_anew_and_a_whole_one_is_left_alone() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn what_the_environment_in_use_has_compiled_is_not_compiled_again() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    let python = "import sys; print(\"lib/python%d.%d/site-packages\" % sys.version_info[:2], sys.implementation.cache_tag)";
+    let output = std::process::Command::new("python3")
+        .args(["-c", python])
+        .output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let (site, tag) = output.trim().split_once(' ').unwrap();
+    let (old, new) = (format!("envs/old/{site}"), format!("envs/new/{site}"));
+    let compiled = |site: &str, name: &str| path(site).join(format!("__pycache__/{name}.{tag}.pyc"));
+    for name in [
+        "bootstrap",
+        "cache",
+        "uv/bin",
+        "envs/new/.skyward",
+        &format!("{old}/__pycache__"),
+    ] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    symlink("envs/old", path("venv")).unwrap();
+    for name in ["same", "changed", "added"] {
+        std::fs::write(path("cache").join(name), "value = 1\n").unwrap();
+    }
+    std::fs::hard_link(path("cache/same"), path(&old).join("same.py")).unwrap();
+    std::fs::write(path(&old).join("changed.py"), "value = 0\n").unwrap();
+    for name in ["same", "changed", "removed"] {
+        std::fs::write(compiled(&old, name), "of the environment in use").unwrap();
+    }
+    let uv = format!(
+        "#!/bin/sh
+case $1 in
+  venv) mkdir -p {env}/bin && ln -sf \"$(command -v python3)\" {env}/bin/python && mkdir -p {site} ;;
+  pip) echo \"${{UV_COMPILE_BYTECODE:-}}\" >{env}/asked; for name in same changed added; do ln {cache}/$name {site}/$name.py; done ;;
+esac
+",
+        env = path("envs/new").display(),
+        site = path(&new).display(),
+        cache = path("cache").display(),
+    );
+    std::fs::write(path("uv/bin/uv"), uv).unwrap();
+    std::fs::set_permissions(path("uv/bin/uv"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let spec = Spec {
+        environment: "new".into(),
+        worker_user: Some("worker".into()),
+        pip: vec!["added".into()],
+        ..Spec::default()
+    };
+    let facts = Facts {
+        home: home.path().display().to_string(),
+        root: true,
+        ..facts()
+    };
+    let text = packages(&spec, &facts, None, "added==1").script.text("::t");
+    let output = run(home.path(), &text);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    let inode = |site: &str, name: &str| std::fs::metadata(compiled(site, name)).unwrap().ino();
+    assert_eq!(inode(&new, "same"), inode(&old, "same"));
+    for name in ["changed", "added"] {
+        assert_ne!(
+            std::fs::read(compiled(&new, name)).unwrap(),
+            b"of the environment in use",
+            "{name}"
+        );
+    }
+    assert!(!compiled(&new, "removed").exists());
+    assert_eq!(std::fs::read_to_string(path("envs/new/asked")).unwrap(), "\n");
+}
+
 /// It may be wanted again while its removal goes on: half of it must not be found with the marks of its steps.
 #[cfg(unix)]
 #[test]
