@@ -254,9 +254,12 @@ pub(super) async fn retry(
             let why = format!("the status of Task {name:?} cannot be written now ({error}); try again");
             (StatusCode::SERVICE_UNAVAILABLE, why)
         })?;
-    let what = if open == 1 { "item" } else { "items" };
-    let verb = if open == 1 { "runs" } else { "run" };
-    Ok(format!("{open} {what} of Task {name:?} {verb} again\n"))
+    let (items, run) = if open == 1 {
+        ("item", "runs")
+    } else {
+        ("items", "run")
+    };
+    Ok(format!("{open} {items} of Task {name:?} {run} again\n"))
 }
 
 /// Writes into the log which items run again; answers where each of them is then.
