@@ -29,10 +29,8 @@ const UV: &str = concat!(include_str!("scripts/bundle.sh"), include_str!("script
 const PYTHON: &str = include_str!("scripts/python.sh");
 const REQUIREMENTS: &str = include_str!("scripts/requirements.sh");
 const RESOLVE: &str = include_str!("scripts/resolve.sh");
-const PACKAGES: &str = concat!(
-    include_str!("scripts/bytecode.sh"),
-    include_str!("scripts/packages.sh")
-);
+const PACKAGES: &str = include_str!("scripts/packages.sh");
+const BYTECODE: &str = include_str!("scripts/bytecode.py");
 const SHELL_VARS: &str = include_str!("scripts/shell_vars.sh");
 const SWITCH: &str = include_str!("scripts/switch.sh");
 const START: &str = include_str!("scripts/start.sh");
@@ -125,7 +123,9 @@ pub(super) fn resolve(spec: &Spec, facts: &Facts, python: Option<&str>) -> Marke
 
 /// Python packages of these versions.
 pub(super) fn packages(spec: &Spec, facts: &Facts, python: Option<&str>, lock: &str) -> Marked {
-    let script = with_requirements(spec, facts, python).set("lock", lock);
+    let script = with_requirements(spec, facts, python)
+        .set("lock", lock)
+        .set("bytecode", BYTECODE);
     marked(script, &format!("{UV}{REQUIREMENTS}{PACKAGES}")).after(with_credentials(spec, facts))
 }
 

@@ -1,24 +1,17 @@
-# Compiles what is new in an environment; the rest is taken from the environment in use.
-# Expects: env, home. Comes after packages were installed.
+"""Compiles what is new in a folder of packages; what is compiled of the rest comes from that of the environment in use.
 
-# Answers whether `compile_new` has something to take: an environment in use of the same version of Python.
-is_compiled() {
-  for skyward_site in "$skyward_env"/lib/python*/site-packages; do
-    skyward_compiled=$skyward_home/venv/${skyward_site#"$skyward_env"/}
-    [ -d "$skyward_compiled" ] && return 0
-  done
-  return 1
-}
+    python bytecode.py FOLDER_IN_USE FOLDER
 
-# A file that is one with that of the environment in use has been compiled there. To compile all of a large environment
-# again would take longer than to install a package.
-compile_new() {
-  "$skyward_env/bin/python" -IS - "$skyward_compiled" "$skyward_site" <<'PYTHON'
+A file that is one with that of the environment in use has been compiled there. To compile all of a large environment again
+would take longer than to install a package.
+"""
+
 import compileall
 import os
 import sys
 from importlib.util import cache_from_source
 
+# More files than these are compiled by several processes.
 MANY = 100
 
 before, now = sys.argv[1:]
@@ -42,5 +35,3 @@ if len(missing) > MANY:
 else:
     for path in missing:
         compileall.compile_file(path, quiet=2)
-PYTHON
-}
