@@ -24,7 +24,8 @@ pub fn of_run(price: Usd, result: Option<&RunResult>, placed: Timestamp, now: Ti
     let longest = between(placed, now);
     let told = result.and_then(|result| {
         let (started, finished) = (result.started_at.as_ref()?, result.finished_at.as_ref()?);
-        Some(between(started.0, finished.0))
+        // It tells whole milliseconds, and what took less took time.
+        Some(between(started.0, finished.0).max(1))
     });
     price * told.unwrap_or(longest).min(longest) / HOUR
 }
@@ -52,7 +53,8 @@ mod tests {
     #[rstest]
     #[case::as_it_says(Some((100, 160)), "0.06")]
     #[case::its_clock_is_a_day_ahead(Some((86_500, 86_560)), "0.06")]
-    #[case::its_clock_went_backwards(Some((160, 100)), "0")]
+    #[case::less_than_it_can_tell(Some((100, 100)), "0.000001")]
+    #[case::its_clock_went_backwards(Some((160, 100)), "0.000001")]
     #[case::it_says_more_than_there_was(Some((0, 100_000)), "0.1")]
     #[case::nobody_knows(None, "0.1")]
     fn a_run_costs_the_time_that_it_took_and_at_most_its_attempt(
