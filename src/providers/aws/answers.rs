@@ -15,7 +15,7 @@ use crate::{
     xml,
 };
 
-/// Compares good answers while answers are compared, also those that the SDK cannot read.
+/// Compares each good answer while answers are compared, even where the SDK cannot read it.
 #[derive(Debug)]
 pub(crate) struct Compared;
 
