@@ -50,7 +50,7 @@ const LONGEST: usize = 256;
 const READ_AT_START: [&str; 5] = ["PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_"];
 /// Beginnings of variables that packages read when they are imported. The number of threads is not among them: a
 /// fork sets it anew.
-const READ_AT_IMPORT: [&str; 29] = [
+const READ_AT_IMPORT: [&str; 30] = [
     "XDG_",
     "OPENSSL_",
     "OPENCV_",
@@ -58,6 +58,7 @@ const READ_AT_IMPORT: [&str; 29] = [
     "KERAS_",
     "ARROW_",
     "JE_ARROW_",
+    "_RJEM_MALLOC_",
     "POLARS_",
     "OMP_",
     "GOMP_",

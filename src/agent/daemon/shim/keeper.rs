@@ -58,6 +58,7 @@ const LARGEST: u64 = 2 * 1024 * 1024;
 const LONGEST: usize = 1024;
 /// Why nothing is forked where the agent cannot guard a parent that starts.
 const UNGUARDED: &str = "other processes of its user could look into it while it starts: the container gives the agent none of CAP_NET_BIND_SERVICE, CAP_AUDIT_WRITE and CAP_BLOCK_SUSPEND, or its kernel has no ambient capabilities";
+
 /// Keeps one warm parent. Errors go to standard error, the daemon's log.
 pub(in super::super) fn main(
     home: &Home,
