@@ -456,10 +456,12 @@ def disown() -> None:
     import weakref
 
     finalize: Any = weakref.finalize
-    for one in list(finalize._registry):
-        one.atexit = False
-    # The exit handlers may be gone, and the first finalizer of this fork brings its own.
-    finalize._registered_with_atexit = False
+    # Where the parent has made none, even the look for them would take a part of the time of a short item.
+    if finalize._registered_with_atexit:
+        for one in list(finalize._registry):
+            one.atexit = False
+        # The exit handlers may be gone, and the first finalizer of this fork brings its own.
+        finalize._registered_with_atexit = False
     process: Any = sys.modules.get("multiprocessing.process")
     if process:
         process._children.clear()
