@@ -31,7 +31,6 @@ declare -A OUTCOME=()
 PRINTED=$(mktemp -d) # a file for each stage
 RUNNING= # pid of a stage with a limit
 CURRENT= # title of the stage at work
-STORIES=() # ids of the stages of end-to-end tests
 declare -A BESIDE=() BESIDE_SAID=() # of stages that run beside the others, by a name: pid, and folder with what they say
 
 # --- stages ------------------------------------------------------------------
@@ -173,9 +172,20 @@ dependency_lint() {
 chart_lint() {
   debian lua5.4 && SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/run.sh && python3 tests/chart/permissions_test.py -q
 }
-permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/permissions.py "$SKYWARD_STATE"/log/audit*.log; }
+permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tests/chart/permissions.py "$SKYWARD_STATE"{,-apart}/log/audit*.log; }
 
 bring_cluster() { get_cluster "$KUBECONFIG_TEST"; }
+# apart COMMAND...: with the second cluster (hack/cluster/env.sh) as the local one.
+apart() { env SKYWARD_APART=1 SKYWARD_STATE="$SKYWARD_STATE-apart" "$@"; }
+inside_apart() { apart hack/cluster/cluster.sh enter "$@"; }
+# Leaves a program that runs another one there, with the settings of tests.
+bring_apart() {
+  local settings
+  apart hack/cluster/cluster.sh up && apart hack/cluster/cluster.sh load "$SKYWARD_IMAGES"/{operator,node}.tar &&
+    settings=$(apart hack/test-env.sh) || return
+  printf '#!/usr/bin/env bash\nexport SKYWARD_APART=1\n%s\nexec %q enter "$@"\n' \
+    "$settings" "$SKYWARD_ROOT/hack/cluster/cluster.sh" >"$PRINTED/inside-apart" && chmod +x "$PRINTED/inside-apart"
+}
 build_images() {
   hack/images.sh --no-load && publish_images "$(cat "$SKYWARD_IMAGES/operator.name")" && test_env
 }
@@ -196,11 +206,19 @@ release_before() {
 
 # keep_evidence: save what a later diagnosis needs, before the cluster goes.
 keep_evidence() {
-  local to k pod
+  local to
   to=$SKYWARD_LOG_DIR/test-$(date +%Y%m%d-%H%M%S)
+  evidence_of "$to" "$SKYWARD_STATE" "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_TEST"
+  if [ -e "$SKYWARD_STATE-apart" ]; then
+    evidence_of "$to-apart" "$SKYWARD_STATE-apart" inside_apart "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$SKYWARD_STATE-apart/kubeconfig"
+  fi
+}
+# evidence_of FOLDER STATE KUBECTL...: of one cluster.
+evidence_of() {
+  local to=$1 state=$2 pod k
+  k=("${@:3}" --request-timeout 20s)
   mkdir -p "$to"
-  if [ -f "$KUBECONFIG_TEST" ]; then
-    k=("$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_TEST" --request-timeout 20s)
+  if [ -f "$state/kubeconfig" ]; then
     {
       "${k[@]}" get events -A --sort-by .lastTimestamp >"$to/events.txt"
       "${k[@]}" get pods,services,apiservices -A -o wide >"$to/objects.txt"
@@ -222,7 +240,7 @@ keep_evidence() {
       { grep -w Warning "$to/events.txt" || true; } | tail -n 10 | cut -c1-300 | sed 's/^/    /' >&2
     fi
   fi
-  [ ! -d "$SKYWARD_STATE/log" ] || cp -r "$SKYWARD_STATE/log" "$to/cluster" 2>/dev/null || true
+  [ ! -d "$state/log" ] || cp -r "$state/log" "$to/cluster" 2>/dev/null || true
   warn "What the cluster and the controller said is kept in $to"
 }
 
@@ -249,6 +267,8 @@ finish() {
   [ -z "$CURRENT" ] || SUMMARY+=("0	FAILED   $CURRENT")
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
   if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
+  # It goes with the first one otherwise.
+  if [ "$CLUSTER_IS_NEW${KEEP:-}" = no ] && [ -e "$SKYWARD_STATE-apart" ]; then apart hack/cluster/cluster.sh down || failed=1; fi
   if [ "$CLUSTER_IS_NEW" = yes ]; then
     if [ -n "${KEEP:-}" ]; then
       say "The cluster stays (KEEP=$KEEP). KUBECONFIG=$KUBECONFIG_TEST; 'make cluster-down' removes it."
@@ -351,8 +371,7 @@ the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||
     stage fuzzer tools 30 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
 }
-# Clippy's compiler is rustc with more lints: where all is compiled anyway, each crate is read once and not twice. All at
-# once, since a cargo that compiles keeps others from starting what they have. cargo repeats the warnings of what it has.
+# By clippy's compiler (hack/test-rustc.sh). All at once, since a cargo that compiles keeps others from starting what they have. cargo repeats the warnings of what it has.
 tests_with_lints() {
   local targets
   for targets in "test --no-run" "test --no-run --test chaos --test upgrade" "build --bins"; do
@@ -379,23 +398,29 @@ programs_and_cluster() {
   programs
   join cluster
 }
-# One program after the other, since each installs the operator as it needs it. The clouds
-# come first: their stories wait longest, and unit tests run beside them. The stories of e2e come last: most of them
-# work more than they wait, and unit tests have ended by then.
-stories() {
-  local program programs threads command
-  stage stories images 40 "programs of the end-to-end tests" hack/test-programs.sh --files "$PRINTED/programs" skyward-e2e
-  programs=$(sed 's/ .*//' "$PRINTED/programs" 2>/dev/null | grep -vx -e clouds -e e2e) || true
-  for program in clouds $programs e2e; do
-    STORIES+=("e2e-$program")
-    # Of the stories of e2e a good part waits, for idle machines and for its turn to kill the controller.
-    threads=12
-    [ "$program" != clouds ] || threads=18
-    # Without cargo, which looks at each file of the workspace first, and waits for another cargo.
-    read -ra command < <(sed -n "s/^$program //p" "$PRINTED/programs") || true
-    stage "e2e-$program" stories 45 "end-to-end: $program" "${command[@]}" --test-threads="${TEST_THREADS:-$threads}"
-  done
+# story TITLE NEEDED THREADS PROGRAM [ARGUMENT...]: stories of a program, in the cluster of `needed`. Without cargo, which looks
+# at each file of the workspace first, and waits for another cargo.
+story() {
+  local command runner=()
+  read -ra command < <(sed -n "s/^$4 //p" "$PRINTED/programs") || true
+  [ "$2" != apart ] || runner=("$PRINTED/inside-apart")
+  stage "e2e-$1" "$2" 45 "end-to-end: $1" "${runner[@]}" "${command[@]}" "${@:5}" --test-threads="${TEST_THREADS:-$3}"
 }
+# One program after the other, since each installs the operator as it needs it.
+stories() {
+  story clouds stories 18 clouds --skip alone::
+  # A good part of them waits, for idle machines and for its turn to kill the controller.
+  story e2e stories 12 e2e
+}
+# All other programs take the operator away, or need it untouched for minutes, and mostly wait. They have a cluster for
+# themselves, and so do the stories of clouds that kill the controller.
+stories_apart() {
+  local program
+  stage apart stories 0 "a second cluster" in_subshell bring_apart
+  for program in $(programs_apart); do story "$program" apart 12 "$program"; done
+  story alone apart 12 clouds alone::
+}
+programs_apart() { sed 's/ .*//' "$PRINTED/programs" 2>/dev/null | grep -vx -e clouds -e e2e; }
 before_the_cluster() {
   stage cluster-tools tools 30 "kubectl, helm and the parts of a cluster" hack/tools.sh
   stage machine tools 5 "what make asks of this machine, and what it leaves alone" tests/demo/machine.sh
@@ -407,6 +432,10 @@ before_the_cluster() {
 }
 on_the_cluster() {
   a_cluster
+  absent e2e tests/e2e "end-to-end tests" || {
+    stage stories images 40 "programs of the end-to-end tests" hack/test-programs.sh --files "$PRINTED/programs" skyward-e2e
+    beside apart stories_apart
+  }
   # First, while nobody took our custom resources away: the garbage collector goes on believing
   # in them for a while, and would take Pods whose owners cannot be there.
   stage provider images 20 "container provider, without an operator" cargo test --locked --workspace --lib container::live::
@@ -418,9 +447,11 @@ on_the_cluster() {
   absent control-plane tests/control_plane "control-plane tests" ||
     stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests -- --test-threads=4
   join cloudsim
-  absent e2e tests/e2e "end-to-end tests" || stories
-  # The local cluster's API server writes down who asked for what.
-  stage permissions "${STORIES[*]}" 0 "permissions: what the chart grants is what was used" permissions
+  [ ! -e tests/e2e ] || stories
+  join apart
+  # The local clusters' API servers write down who asked for what.
+  # shellcheck disable=SC2046 # words
+  stage permissions "$(printf 'e2e-%s ' clouds e2e alone $(programs_apart))" 0 "permissions: what the chart grants is what was used" permissions
 }
 
 # What is downloaded, and what needs neither cargo nor a cluster.
@@ -466,7 +497,7 @@ case $WHAT in
     stage upgrade load 20 "end-to-end: upgrade" cargo test --locked --workspace --test upgrade
     ;;
   test)
-    RUSTC_WORKSPACE_WRAPPER=$(rustc --print sysroot)/bin/clippy-driver
+    RUSTC_WORKSPACE_WRAPPER=$SKYWARD_ROOT/hack/test-rustc.sh
     # What cargo keeps for the next change costs a fifth of each compilation.
     export RUSTC_WORKSPACE_WRAPPER CARGO_INCREMENTAL=0
     # Downloads wait for others, and a compiler seldom has work for all processors.

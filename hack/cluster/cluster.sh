@@ -12,6 +12,9 @@
 #   cluster.sh snapshot FOLDER    copy etcd's data there, as a backup would
 #   cluster.sh restore FOLDER     go back to that copy; later changes are lost
 #   cluster.sh restart COMPONENT  kill it where it still runs, and start it again as it was
+#   cluster.sh enter COMMAND...   run a command in the cluster's network, where it has one of its own
+#
+# With SKYWARD_APART=1 it is a second cluster beside that one (env.sh); `down` of the first takes both away.
 #
 # It is a cluster for tests: etcd does not sync to disk, no process is restarted
 # when it dies, and `down` deletes everything.
@@ -154,7 +157,8 @@ PACKAGES=(containerd runc containernetworking-plugins conntrack iptables busybox
 remember() {
   local file=/proc/sys/${1//.//}
   [ -e "$file" ] || return 0
-  grep -q "^$1 " "$SYSCTLS" 2>/dev/null || printf '%s %s\n' "$1" "$(cat "$file")" >>"$SYSCTLS"
+  [ -z "$APART" ] || [[ $1 == net.* ]] || return 0
+  [ -n "$APART" ] || grep -q "^$1 " "$SYSCTLS" 2>/dev/null || printf '%s %s\n' "$1" "$(cat "$file")" >>"$SYSCTLS"
   # An empty value: a component will set it, only the earlier value is recorded.
   if [ -n "${2:-}" ]; then echo "$2" >"$file" 2>/dev/null || warn "note: could not set $1 to $2"; fi
 }
@@ -177,8 +181,11 @@ settings() {
   done
 }
 
+# Not by /sys, which is mounted for one network and shows its interfaces alone.
+has_bridge() { ip link show dev "$BRIDGE" >/dev/null 2>&1; }
 network() {
-  if [ ! -d "/sys/class/net/$BRIDGE" ]; then
+  ip link set lo up # down in a new network
+  if ! has_bridge; then
     # A fixed hardware address: else the bridge takes the lowest of its ports',
     # which changes as Pods come and go, and Pods lose their gateway for a while.
     ip link add "$BRIDGE" address 0a:58:0a:d5:00:01 type bridge
@@ -435,6 +442,7 @@ up() {
     return
   fi
   [ "$(id -u)" = 0 ] || die "the local cluster needs root: it makes containers, a bridge and firewall rules. Run this as root."
+  [ -z "$APART" ] || [ -e "$SKYWARD_CACHE/sysctls.before" ] || die "the cluster apart shares kernel settings with the first one: run 'make cluster-up' first"
   other=$(other_kubernetes)
   [ -z "$other" ] ||
     die "another Kubernetes runs on this machine: ${other//$'\n'/, }. Two undo each other's firewall rules: use that one (make demo KUBECONFIG=… REGISTRY=…), or stop it"
@@ -538,11 +546,11 @@ clean() {
     done < <(our_mounts)
   done
 
-  if [ -d "/sys/class/net/$BRIDGE" ]; then
+  if has_bridge; then
     # Interfaces of Pods go with their name space, which the kernel may delay.
-    for path in "/sys/class/net/$BRIDGE"/brif/*; do
-      if [ -e "$path" ]; then ip link delete "${path##*/}" 2>/dev/null || true; fi
-    done
+    while read -r name; do
+      ip link delete "$name" 2>/dev/null || true
+    done < <(ip -o link show master "$BRIDGE" | awk '{sub(/@.*|:$/, "", $2); print $2}')
     ip link delete "$BRIDGE" 2>/dev/null || true
   fi
 
@@ -662,6 +670,18 @@ status() {
   return $rc
 }
 
+# own_network ARGUMENT...: run this script again in the network of a cluster apart, which the first of its processes makes
+# and which goes with the last one.
+own_network() {
+  local name pid
+  [ -n "$APART" ] && [ -z "${SKYWARD_INSIDE:-}" ] || return 0
+  export SKYWARD_INSIDE=1
+  for name in "${COMPONENTS[@]}"; do
+    if pid=$(alive "$name"); then exec nsenter --target "$pid" --net -- "$HERE/cluster.sh" "$@"; fi
+  done
+  exec unshare --net -- "$HERE/cluster.sh" "$@"
+}
+
 exclusive() {
   exec {LOCK}>"$SKYWARD_CACHE/cluster.lock"
   flock -n "$LOCK" || quietly "wait for another 'cluster.sh up' or 'down'" flock -w 900 "$LOCK" ||
@@ -669,11 +689,16 @@ exclusive() {
 }
 
 case ${1:-} in
+  up | down | status | restart | enter) own_network "$@" ;;
+  snapshot | restore) [ -z "$APART" ] || die "backups are of the first cluster" ;;
+esac
+case ${1:-} in
   up)
     exclusive
     up
     ;;
   down)
+    [ -n "$APART" ] || [ ! -e "$STATE-apart" ] || SKYWARD_APART=1 SKYWARD_STATE=$STATE-apart "$HERE/cluster.sh" down
     exclusive
     down
     ;;
@@ -690,6 +715,10 @@ case ${1:-} in
     restart "${2:-}"
     ;;
   status) status ;;
+  enter)
+    shift
+    exec "$@"
+    ;;
   kubeconfig)
     [ -f "$KUBECONFIG_ADMIN" ] || die "there is no local cluster; start one with 'make cluster-up'"
     say "$KUBECONFIG_ADMIN"

@@ -5,20 +5,26 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
+# A second cluster beside it, for stories that take the operator away (SKYWARD_APART=1, and a SKYWARD_STATE of its
+# own): its network is a name space, so ports, interfaces and rules are its own. What a name space does not keep
+# apart has a name of its own, and so have the addresses, by which kubectl keeps what it knows of a server.
+APART=${SKYWARD_APART:+-apart}
 STATE=$SKYWARD_STATE
 NODE=skyward-local
 BRIDGE=skyward0
-NETWORK=skyward-pods           # name of the CNI network, part of the names of its iptables rules
-POD_CIDR=${SKYWARD_POD_CIDR:-10.213.0.0/20}
-GATEWAY=${SKYWARD_GATEWAY:-10.213.0.1} # of Pods; also the address of API server, kubelet and DNS
-SERVICE_CIDR=${SKYWARD_SERVICE_CIDR:-10.214.0.0/16}
-SERVICE_API=${SKYWARD_SERVICE_API:-10.214.0.1} # the first address of SERVICE_CIDR
-CGROUP=skyward                 # parent of every Pod's cgroup
+NETWORK=skyward-pods$APART     # name of the CNI network, part of the names of its iptables rules
+if [ -n "$APART" ]; then ADDRESSES=(10.215.0 10.216.0); else ADDRESSES=(10.213.0 10.214.0); fi
+POD_CIDR=${SKYWARD_POD_CIDR:-${ADDRESSES[0]}.0/20}
+GATEWAY=${SKYWARD_GATEWAY:-${ADDRESSES[0]}.1} # of Pods; also the address of API server, kubelet and DNS
+SERVICE_CIDR=${SKYWARD_SERVICE_CIDR:-${ADDRESSES[1]}.0/16}
+SERVICE_API=${SKYWARD_SERVICE_API:-${ADDRESSES[1]}.1} # the first address of SERVICE_CIDR
+CGROUP=skyward$APART           # parent of every Pod's cgroup
 CONTAINERD=$STATE/run/containerd.sock
 KUBECONFIG_ADMIN=$STATE/kubeconfig
 # Kernel settings as they were, and the boot of the machine in which that was. Outside the
-# state: they must outlive `down`, and a crash before it.
-SYSCTLS=$SKYWARD_CACHE/sysctls.before
+# state: they must outlive `down`, and a crash before it. A cluster apart keeps none: those of a
+# network go with it, and all others are the first cluster's.
+SYSCTLS=$SKYWARD_CACHE/sysctls$APART.before
 
 # --- traces of the local cluster ---------------------------------------------
 

@@ -12,7 +12,7 @@ found() {
   our_cgroups | sed 's/^/cgroup: /'
   our_mounts | sed 's/^/mount: /'
   for link in "$BRIDGE" $(ip -o link show type veth 2>/dev/null | awk -v b="$BRIDGE" '$0 ~ "master " b " " {sub(/@.*/, "", $2); print $2}'); do
-    [ ! -d "/sys/class/net/$link" ] || printf 'interface: %s\n' "$link"
+    ! ip link show dev "$link" >/dev/null 2>&1 || printf 'interface: %s\n' "$link"
   done
   for tool in iptables ip6tables; do
     ! command -v "$tool" >/dev/null || our_rules "$tool" | awk -v tool="$tool" '$2 != "-F" {print tool " rule: -t " $0}'

@@ -115,6 +115,14 @@ pub(crate) enum Fault {
     LogUnwritten,
 }
 
+impl Fault {
+    /// Where the search for a history that shows it begins. The one that few show has one soon after its first seed: told
+    /// from 0 on, its histories took a quarter of the time of all tests here.
+    pub(crate) fn first_seed(self) -> u64 {
+        if self == Self::UnknownIsEmpty { 2_440 } else { 0 }
+    }
+}
+
 /// All but those about items of maps, which have histories of their own.
 pub(crate) const ALL: [Fault; 27] = [
     Fault::TokenIgnored,

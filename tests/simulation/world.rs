@@ -86,6 +86,8 @@ pub(crate) struct Truth {
     pub(crate) restored: Option<Restored>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
+    /// Which of them only read from the API server, by number.
+    pub(crate) reads: BTreeSet<u64>,
     /// How many processes there were.
     pub(crate) processes: u32,
     /// Machines whose agents lie, by the cloud's ids.
@@ -137,6 +139,7 @@ impl World {
                 planted: None,
                 restored: None,
                 calls: 0,
+                reads: BTreeSet::new(),
                 processes: 0,
                 liars: BTreeSet::new(),
                 tasks: Tasks::default(),
