@@ -353,13 +353,13 @@ units() {
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # Where they run beside the tests on a cluster, these come first: they wait for answers.
   # --tests: all but the examples of comments, of which there are none (examples_in_comments).
-  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
+  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 19 \
     cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
-  stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
+  stage chaos tools 20 "rules and timetables of chaos" nice -n 19 \
     cargo test --locked --workspace --test chaos -- tests::
   absent python python "python tests" ||
-    stage python tools 20 "python tests" nice -n 10 hack/python.sh test
+    stage python tools 20 "python tests" nice -n 19 hack/python.sh test
   # Its program is our crates once more, compiled with counters: nine minutes that `make test` has not (0018).
   [ "$WHAT" != test ] || return 0
   the_fuzzer
@@ -406,19 +406,20 @@ story() {
   [ "$2" != apart ] || runner=("$PRINTED/inside-apart")
   stage "e2e-$1" "$2" 45 "end-to-end: $1" "${runner[@]}" "${command[@]}" "${@:5}" --test-threads="${TEST_THREADS:-$3}"
 }
-# One program after the other, since each installs the operator as it needs it.
+# One program after the other, since each installs the operator as it needs it. All but these two take it away, or need it
+# untouched for minutes, and mostly wait: they have a cluster for themselves. The stories of e2e come last and alone: most of
+# them work more than they wait, and would take each other's time.
 stories() {
+  story alone stories 12 clouds alone::
   story clouds stories 18 clouds --skip alone::
+  join apart
   # A good part of them waits, for idle machines and for its turn to kill the controller.
   story e2e stories 12 e2e
 }
-# All other programs take the operator away, or need it untouched for minutes, and mostly wait. They have a cluster for
-# themselves, and so do the stories of clouds that kill the controller.
 stories_apart() {
   local program
   stage apart stories 0 "a second cluster" in_subshell bring_apart
   for program in $(programs_apart); do story "$program" apart 12 "$program"; done
-  story alone apart 12 clouds alone::
 }
 programs_apart() { sed 's/ .*//' "$PRINTED/programs" 2>/dev/null | grep -vx -e clouds -e e2e; }
 before_the_cluster() {
@@ -448,7 +449,6 @@ on_the_cluster() {
     stage control-plane images 20 "control-plane tests" hack/test-programs.sh skyward-control-plane-tests -- --test-threads=4
   join cloudsim
   [ ! -e tests/e2e ] || stories
-  join apart
   # The local clusters' API servers write down who asked for what.
   # shellcheck disable=SC2046 # words
   stage permissions "$(printf 'e2e-%s ' clouds e2e alone $(programs_apart))" 0 "permissions: what the chart grants is what was used" permissions

@@ -11,7 +11,7 @@
 //! - [`trouble`]: no capacity, credentials that are wrong, revoked and replaced, everything
 //!   deleted at once.
 
-/// Stories that take the controller away from all others: `make test` runs them on its second cluster. In a run of all
+/// Stories that take the controller away from all others: `make test` runs them before. In a run of all
 /// stories they begin first, by their name, and ask for the controller before anything else: if one came in the middle, the
 /// stories that had begun would have to end first, and the later stories would wait for it.
 mod alone {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use skyward_api::{Machine, Pool, TaskPhase};
+use skyward_api::{Machine, Pool, Task, TaskPhase};
 use skyward_testkit::{PATIENCE, PROVIDER, Result, Space, certificates, image_with, package_index};
 
 use crate::{CONTROLLER, story_without_cloud};
@@ -40,8 +40,15 @@ fn steps_done(progress: &str) -> u64 {
 /// The training of that name loses a machine, goes on from a checkpoint, and its loss has fallen at its end.
 async fn loses_a_machine(space: &Space, name: &str) -> Result {
     let deadline = Instant::now() + Duration::from_secs(3 * PATIENCE);
+    // It takes minutes to get there, and each look is a process.
+    let runs = |task: &Task| {
+        task.status
+            .as_ref()
+            .is_some_and(|status| status.phase == Some(TaskPhase::Running))
+    };
+    space.wait(name, "running", 3 * PATIENCE, runs).await?;
     loop {
-        // Until the Task has started this is an error.
+        // Until it says its first step this is an error.
         let progress = space.plugin(&["progress", name]).await.unwrap_or_default();
         let done = steps_done(&progress);
         ensure!(done < STEPS, "the training ended before a machine was lost");
@@ -52,7 +59,7 @@ async fn loses_a_machine(space: &Space, name: &str) -> Result {
             Instant::now() < deadline,
             "the training did not begin: {progress}"
         );
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let lost = space.ready_machines(name).await?.remove(2);
     let args = ["delete", "pod", &lost.name_any(), "--grace-period=0", "--force"];
