@@ -353,13 +353,13 @@ units() {
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # Where they run beside the tests on a cluster, these come first: they wait for answers.
   # --tests: all but the examples of comments, of which there are none (examples_in_comments).
-  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 19 \
+  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
     cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
-  stage chaos tools 20 "rules and timetables of chaos" nice -n 19 \
+  stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::
   absent python python "python tests" ||
-    stage python tools 20 "python tests" nice -n 19 hack/python.sh test
+    stage python tools 20 "python tests" nice -n 10 hack/python.sh test
   # Its program is our crates once more, compiled with counters: nine minutes that `make test` has not (0018).
   [ "$WHAT" != test ] || return 0
   the_fuzzer
