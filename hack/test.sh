@@ -407,12 +407,13 @@ story() {
   stage "e2e-$1" "$2" 45 "end-to-end: $1" "${runner[@]}" "${command[@]}" "${@:5}" --test-threads="${TEST_THREADS:-$3}"
 }
 # One program after the other, since each installs the operator as it needs it. All but these two take it away, or need it
-# untouched for minutes, and mostly wait: they have a cluster for themselves. The stories of e2e come last and alone: most of
-# them work more than they wait, and would take each other's time.
+# untouched for minutes, and mostly wait: they have a cluster for themselves. The stories of e2e come last, with nothing beside
+# them: most of them work more than they wait, and machines that get their packages while the controller is killed need their time.
 stories() {
   story alone stories 12 clouds alone::
   story clouds stories 18 clouds --skip alone::
   join apart
+  join units
   # A good part of them waits, for idle machines and for its turn to kill the controller.
   story e2e stories 12 e2e
 }
@@ -513,7 +514,7 @@ case $WHAT in
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
       say
-      say "  Unit tests run beside what follows; what they say stands at the end."
+      say "  Unit tests run beside what follows; what they say stands before the stories of e2e."
       beside units units
     fi
     on_the_cluster

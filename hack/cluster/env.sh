@@ -12,7 +12,7 @@ APART=${SKYWARD_APART:+-apart}
 STATE=$SKYWARD_STATE
 NODE=skyward-local
 BRIDGE=skyward0
-NETWORK=skyward-pods$APART     # name of the CNI network, part of the names of its iptables rules
+NETWORK=skyward$APART-pods     # name of the CNI network, part of the names of its iptables rules
 if [ -n "$APART" ]; then ADDRESSES=(10.215.0 10.216.0); else ADDRESSES=(10.213.0 10.214.0); fi
 POD_CIDR=${SKYWARD_POD_CIDR:-${ADDRESSES[0]}.0/20}
 GATEWAY=${SKYWARD_GATEWAY:-${ADDRESSES[0]}.1} # of Pods; also the address of API server, kubelet and DNS

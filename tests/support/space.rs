@@ -421,11 +421,16 @@ async fn epoch(cluster: &Cluster) -> Option<i32> {
         .lease_transitions
 }
 
+/// As a merge patch does: null takes a field away.
 fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
     match (into, from) {
         (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
             for (key, value) in from {
-                merge(into.entry(key).or_insert(serde_json::Value::Null), value);
+                if value.is_null() {
+                    into.remove(&key);
+                } else {
+                    merge(into.entry(key).or_insert(serde_json::Value::Null), value);
+                }
             }
         }
         (into, from) => *into = from,
