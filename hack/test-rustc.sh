@@ -8,4 +8,7 @@ case " $* " in
   *" --crate-name skyward_simulation "*) ;;
   *" --test "*) set -- "$@" -C opt-level=0 ;;
 esac
-exec "$(dirname "$1")/clippy-driver" "$@"
+# Beside the compiler, or where programs are looked for.
+driver=${1%/*}/clippy-driver
+[ -x "$driver" ] || driver=clippy-driver
+exec "$driver" "$@"
