@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use skyward_api::{Machine, TaskPhase};
 use skyward_testkit::{PATIENCE, Result, Space, kill_controller, pids_in_pod, wait_controller_replaced};
-use tokio::sync::RwLock;
+use tokio::{sync::RwLock, time::Instant};
 
 use crate::story;
 
@@ -17,14 +17,20 @@ use crate::story;
 /// through this program.
 pub(crate) static KILLING: RwLock<()> = RwLock::const_new(());
 
-/// Waits until a leader answers for the log of a Task. The next story in turn may ask the leader once only, so a story that
-/// has killed the controller keeps its turn until then.
-pub(crate) async fn leader_answers(space: &Space, task: &str) -> Result {
-    let path = format!(
-        "/apis/subresources.skyward.dev/v1alpha1/namespaces/{}/tasks/{task}/log",
-        space.name
-    );
-    space.cluster.patiently(&["get", "--raw", &path]).await.map(drop)
+/// Waits until a leader answers: it is asked for a bundle that nobody has sent. The next story in turn may ask the leader once
+/// only, so a story that has killed the controller keeps its turn until then.
+pub(crate) async fn leader_answers(space: &Space) -> Result {
+    let base = "/apis/subresources.skyward.dev/v1alpha1/namespaces";
+    let path = format!("{base}/{}/bundles/sha256:{:064}", space.name, 0);
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    loop {
+        let said = space.cluster.kubectl(&["get", "--raw", &path]).await?.refused()?;
+        if said.contains("NotFound") {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "no leader answers: {said}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 async fn pod(space: &Space, machine: &Machine) -> Result<Pod> {
@@ -368,8 +374,8 @@ async fn what_people_write_into_the_status_of_a_task_does_not_last() -> Result {
         (1, Some(3)),
         "{done:#?}"
     );
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(PATIENCE);
-    while !pids_in_pod(&uid, "shim").is_empty() && tokio::time::Instant::now() < deadline {
+    let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+    while !pids_in_pod(&uid, "shim").is_empty() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(

@@ -136,7 +136,7 @@ async fn a_pool_that_sleeps_grows_to_six_machines_and_sleeps_again_while_process
     works_towards(&space, 1).await?;
     space.told(&["PoolShrinks"]).await?;
     kill(&space).await?;
-    leader_answers(&space, "elastic-1").await?;
+    leader_answers(&space).await?;
     drop(turn);
     asleep(&space).await?;
     ensure!(space.count::<Machine>().await? == 0, "a Machine stayed");

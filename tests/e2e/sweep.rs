@@ -117,6 +117,7 @@ async fn the_key_of_a_pool_that_was_torn_out_by_hand_is_deleted_and_others_stay(
                 secrets.get_opt(&key).await?.is_some(),
                 "the key of a Pool that is there"
             );
+            crate::crash::leader_answers(&space).await?;
             drop(turn);
             return space.finish().await;
         }

@@ -13,7 +13,11 @@ use skyward_bundle::{File, LIMITS, pack};
 use skyward_testkit::{Output, PATIENCE, Result, Space, kill_controller, wait_controller_replaced};
 use tokio::time::Instant;
 
-use crate::{crash::KILLING, story, strangers::metric};
+use crate::{
+    crash::{KILLING, leader_answers},
+    story,
+    strangers::metric,
+};
 
 /// The digest in the sample.
 const DIGEST: &str = "sha256:256fe92a9a642545964298a809a6f5a7c206a2d2c8c0da6d3b8ba0f0251151b4";
@@ -201,6 +205,7 @@ async fn an_upload_goes_after_a_day_unless_a_task_names_it() -> Result {
     }
     assert!(!is_there(&left), "no Task names it");
     assert!(is_there(DIGEST), "a Task names it");
+    leader_answers(&space).await?;
     drop(turn);
     space.finish().await
 }
