@@ -5,7 +5,7 @@
 # the clone, so that a second clone and CI find it again, and one `rm -r`
 # deletes it:
 #   bin/      kubectl, helm, crane and the parts of the local cluster
-#   cluster/  the running local cluster: sockets, data, logs, kubeconfig
+#   cluster/  the running local cluster: sockets, data, logs, kubeconfig; cluster-apart/ is that of the second one
 #   images/   image archives
 #   target/   cargo's target folder
 #   log/      output of the long steps, and what a failed test run left behind
@@ -13,6 +13,8 @@
 SKYWARD_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SKYWARD_CACHE=$(realpath -m "${SKYWARD_CACHE:-${HOME:-/root}/.cache/skyward}")
 SKYWARD_STATE=${SKYWARD_STATE:-$SKYWARD_CACHE/cluster}
+# The second cluster of this machine (hack/cluster/env.sh) never has the folder of the first one.
+if [ -n "${SKYWARD_APART:-}" ]; then SKYWARD_STATE=${SKYWARD_STATE%-apart}-apart; fi
 SKYWARD_BIN_DIR=$SKYWARD_CACHE/bin
 SKYWARD_IMAGES=$SKYWARD_CACHE/images
 SKYWARD_LOG_DIR=${SKYWARD_LOG_DIR:-$SKYWARD_CACHE/log}

@@ -26,6 +26,7 @@ WHAT=${1:-test}
 KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
 BEGUN=$SECONDS
 CLUSTER_IS_NEW=no
+BROUGHT_APART=no # whether this run starts the second cluster
 SUMMARY=() # seconds, a tab, what is said of a stage
 declare -A OUTCOME=()
 PRINTED=$(mktemp -d) # a file for each stage
@@ -176,7 +177,7 @@ permissions() { KUBECONFIG=$KUBECONFIG_TEST SKYWARD_BIN_DIR=$SKYWARD_BIN_DIR tes
 
 bring_cluster() { get_cluster "$KUBECONFIG_TEST"; }
 # apart COMMAND...: with the second cluster (hack/cluster/env.sh) as the local one.
-apart() { env SKYWARD_APART=1 SKYWARD_STATE="$SKYWARD_STATE-apart" "$@"; }
+apart() { env SKYWARD_APART=1 "$@"; }
 inside_apart() { apart hack/cluster/cluster.sh enter "$@"; }
 # Leaves a program that runs another one there, with the settings of tests.
 bring_apart() {
@@ -209,7 +210,7 @@ keep_evidence() {
   local to
   to=$SKYWARD_LOG_DIR/test-$(date +%Y%m%d-%H%M%S)
   evidence_of "$to" "$SKYWARD_STATE" "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_TEST"
-  if [ -e "$SKYWARD_STATE-apart" ]; then
+  if [ "$BROUGHT_APART" = yes ]; then
     evidence_of "$to-apart" "$SKYWARD_STATE-apart" inside_apart "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$SKYWARD_STATE-apart/kubeconfig"
   fi
 }
@@ -267,8 +268,8 @@ finish() {
   [ -z "$CURRENT" ] || SUMMARY+=("0	FAILED   $CURRENT")
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
   if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
-  # It goes with the first one otherwise.
-  if [ "$CLUSTER_IS_NEW${KEEP:-}" = no ] && [ -e "$SKYWARD_STATE-apart" ]; then apart hack/cluster/cluster.sh down || failed=1; fi
+  # Where the first one goes, too, the second one goes with it.
+  if [ "$BROUGHT_APART" = yes ] && [ "$CLUSTER_IS_NEW${KEEP:-}" = no ]; then apart hack/cluster/cluster.sh down || failed=1; fi
   if [ "$CLUSTER_IS_NEW" = yes ]; then
     if [ -n "${KEEP:-}" ]; then
       say "The cluster stays (KEEP=$KEEP). KUBECONFIG=$KUBECONFIG_TEST; 'make cluster-down' removes it."
@@ -436,6 +437,7 @@ on_the_cluster() {
   a_cluster
   absent e2e tests/e2e "end-to-end tests" || {
     stage stories images 40 "programs of the end-to-end tests" hack/test-programs.sh --files "$PRINTED/programs" skyward-e2e
+    BROUGHT_APART=yes
     beside apart stories_apart
   }
   # First, while nobody took our custom resources away: the garbage collector goes on believing

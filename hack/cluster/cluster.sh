@@ -12,9 +12,9 @@
 #   cluster.sh snapshot FOLDER    copy etcd's data there, as a backup would
 #   cluster.sh restore FOLDER     go back to that copy; later changes are lost
 #   cluster.sh restart COMPONENT  kill it where it still runs, and start it again as it was
-#   cluster.sh enter COMMAND...   run a command in the cluster's network, where it has one of its own
+#   cluster.sh enter COMMAND...   run a command in the network of the cluster, which the second one has to itself
 #
-# With SKYWARD_APART=1 it is a second cluster beside that one (env.sh); `down` of the first takes both away.
+# With SKYWARD_APART=1 all of this is done to a second cluster beside the first one (env.sh); `down` of the first takes both away.
 #
 # It is a cluster for tests: etcd does not sync to disk, no process is restarted
 # when it dies, and `down` deletes everything.
@@ -442,7 +442,7 @@ up() {
     return
   fi
   [ "$(id -u)" = 0 ] || die "the local cluster needs root: it makes containers, a bridge and firewall rules. Run this as root."
-  [ -z "$APART" ] || [ -e "$SKYWARD_CACHE/sysctls.before" ] || die "the cluster apart shares kernel settings with the first one: run 'make cluster-up' first"
+  [ -z "$APART" ] || [ -e "$SKYWARD_CACHE/sysctls.before" ] || die "the second cluster shares kernel settings with the first one: run 'make cluster-up' first"
   other=$(other_kubernetes)
   [ -z "$other" ] ||
     die "another Kubernetes runs on this machine: ${other//$'\n'/, }. Two undo each other's firewall rules: use that one (make demo KUBECONFIG=… REGISTRY=…), or stop it"
@@ -670,8 +670,8 @@ status() {
   return $rc
 }
 
-# own_network ARGUMENT...: run this script again in the network of a cluster apart, which the first of its processes makes
-# and which goes with the last one.
+# own_network ARGUMENT...: run this script again in the network namespace of the second cluster. `up` makes it, and it goes with
+# the cluster's last process.
 own_network() {
   local name pid
   [ -n "$APART" ] && [ -z "${SKYWARD_INSIDE:-}" ] || return 0
@@ -679,6 +679,7 @@ own_network() {
   for name in "${COMPONENTS[@]}"; do
     if pid=$(alive "$name"); then exec nsenter --target "$pid" --net -- "$HERE/cluster.sh" "$@"; fi
   done
+  case $1 in enter | restart) die "the second cluster does not run; start it with 'SKYWARD_APART=1 hack/cluster/cluster.sh up'" ;; esac
   exec unshare --net -- "$HERE/cluster.sh" "$@"
 }
 
@@ -698,7 +699,7 @@ case ${1:-} in
     up
     ;;
   down)
-    [ -n "$APART" ] || [ ! -e "$STATE-apart" ] || SKYWARD_APART=1 SKYWARD_STATE=$STATE-apart "$HERE/cluster.sh" down
+    [ -n "$APART" ] || [ ! -e "$STATE-apart" ] || SKYWARD_APART=1 "$HERE/cluster.sh" down
     exclusive
     down
     ;;

@@ -5,9 +5,9 @@
 
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
-# A second cluster beside it, for stories that take the operator away (SKYWARD_APART=1, and a SKYWARD_STATE of its
-# own): its network is a name space, so ports, interfaces and rules are its own. What a name space does not keep
-# apart has a name of its own, and so have the addresses, by which kubectl keeps what it knows of a server.
+# SKYWARD_APART=1 means the second cluster of this machine, for stories that take the operator away. It lives in a network
+# namespace, so its ports, interfaces and rules are its own. What a network namespace does not keep apart has another name
+# there, and its addresses differ, since kubectl keeps what it knows of a server by its address.
 APART=${SKYWARD_APART:+-apart}
 STATE=$SKYWARD_STATE
 NODE=skyward-local
@@ -22,8 +22,8 @@ CGROUP=skyward$APART           # parent of every Pod's cgroup
 CONTAINERD=$STATE/run/containerd.sock
 KUBECONFIG_ADMIN=$STATE/kubeconfig
 # Kernel settings as they were, and the boot of the machine in which that was. Outside the
-# state: they must outlive `down`, and a crash before it. A cluster apart keeps none: those of a
-# network go with it, and all others are the first cluster's.
+# state: they must outlive `down`, and a crash before it. The second cluster keeps none: settings of a
+# network namespace go with it, and all others are the first cluster's.
 SYSCTLS=$SKYWARD_CACHE/sysctls$APART.before
 
 # --- traces of the local cluster ---------------------------------------------
