@@ -89,12 +89,8 @@ def serve(call_file: str, channel: int) -> None:
             answer = spawning(call_file, connection, directory)
         else:
             answer = forking(here, connection)
-        while True:
-            header = receive(connection, ITEM.size)
-            if not header:
-                return
-            index, length = ITEM.unpack(header)
-            connection.sendall(answer(index, receive(connection, length)))
+        while order := next_order(connection.recv):
+            connection.sendall(answer(*order))
 
 
 def why_unfit() -> str:
@@ -152,12 +148,8 @@ def in_threads(here: Run, connection: socket.socket, count: int) -> None:
         # For `_output.py`: what it prints outside of a block of its own belongs to no other item's block.
         vars(thread)["runs_items"] = True
         thread.start()
-    while True:
-        header = receive(connection, ITEM.size)
-        if not header:
-            break
-        index, length = ITEM.unpack(header)
-        orders.put((index, receive(connection, length)))
+    while order := next_order(connection.recv):
+        orders.put(order)
     for _ in threads:
         orders.put(None)
     for thread in threads:
@@ -196,13 +188,25 @@ class Lines:
         return getattr(self._stream, name)
 
 
-def receive(connection: socket.socket, count: int) -> bytes:
+def next_order(read: Callable[[int], bytes]) -> tuple[int, bytes] | None:
+    """The next index and item; nothing if the channel has ended before them."""
+    header = receive(read, ITEM.size)
+    if not header:
+        return None
+    index, length = ITEM.unpack(header)
+    item = receive(read, length)
+    if len(item) < length:
+        os._exit(1)
+    return index, item
+
+
+def receive(read: Callable[[int], bytes], count: int) -> bytes:
     """The given number of bytes; none if the channel has ended before the first one."""
-    data = connection.recv(count) if count else b""
+    data = read(count) if count else b""
     while data and len(data) < count:
-        more = connection.recv(count - len(data))
+        more = read(count - len(data))
         if not more:
-            # The agent is gone in the middle of an item, which has not begun.
+            # The other side is gone in the middle of an item, which has not begun.
             os._exit(1)
         data += more
     return data
@@ -261,9 +265,13 @@ def forking(here: Run, connection: socket.socket) -> Run:
     """Runs each item in a fork of this process. A fork ends like an interpreter: it waits for the threads of its item,
     runs the exit handlers of its item, and writes what its files have not written. Exit handlers of the import are this
     process's: a temporary directory of the module must outlive the first item. Those of Python's own modules that the
-    import has brought serve the item as well."""
+    import has brought serve the item as well.
+
+    The fork for the next item is made while an item runs, and waits for its order: it has no code of an item before
+    that, and is ended where no further item comes."""
     memory = os.memfd_create("skyward-item")
     import atexit
+    import functools
     import gc
     import importlib
     import traceback
@@ -286,46 +294,92 @@ def forking(here: Run, connection: socket.socket) -> Run:
     handlers = [getattr(sys.modules[module], name) for module, name in modules if module in sys.modules]
     gc.freeze()
 
-    def answer(index: int, item: bytes) -> bytes:
-        os.ftruncate(memory, 0)
-        flush()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
+    def run(reading: int) -> None:
+        """In a fork: waits for the order, and runs its item. Does not return."""
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            connection.close()
+            atexit._clear()
+            for handler in handlers:
+                atexit.register(handler)
+            _warm.disown()
+            _warm.seed()
+            _warm.restore_threads(setters)
+            order = next_order(functools.partial(os.read, reading))
+            os.close(reading)
+            if order is None:
+                # There is no further item, or no parent.
+                os._exit(0)
+            keep(memory, here(*order))
+            status = 0
+        except SystemExit as left:
+            status = code_of(left)
+        except BaseException:
+            traceback.print_exc()
+        finally:
             try:
-                os.setpgid(0, 0)
-                connection.close()
-                atexit._clear()
-                for handler in handlers:
-                    atexit.register(handler)
-                _warm.disown()
-                _warm.seed()
-                _warm.restore_threads(setters)
-                keep(memory, here(index, item))
-                status = 0
-            except SystemExit as left:
-                status = code_of(left)
-            except BaseException:
-                traceback.print_exc()
+                # Where there is neither, even the look for them would take a part of the time of a short item.
+                if threads() > 1 or atexit._ncallbacks() > 0:
+                    _warm.end_threads()
+                # A thread that goes on may hold a file for ever.
+                if threads() == 1:
+                    # The channel is closed here: as many descriptors as before it was are one more.
+                    has_opened = len(os.listdir(DESCRIPTORS)) >= descriptors
+                    _warm.flush_files([*files, *(_warm.files_of(gc.get_objects()) if has_opened else ())])
+                flush()
             finally:
-                try:
-                    # Where there is neither, even the look for them would take a part of the time of a short item.
-                    if threads() > 1 or atexit._ncallbacks() > 0:
-                        _warm.end_threads()
-                    # A thread that goes on may hold a file for ever.
-                    if threads() == 1:
-                        # The channel is closed here: as many descriptors as before it was are one more.
-                        has_opened = len(os.listdir(DESCRIPTORS)) >= descriptors
-                        _warm.flush_files([*files, *(_warm.files_of(gc.get_objects()) if has_opened else ())])
-                    flush()
-                finally:
-                    os._exit(status)
+                os._exit(status)
+
+    def fork() -> tuple[int, int]:
+        """A fork that waits for its order, and the descriptor that takes it."""
+        reading, writing = os.pipe()
+        try:
+            flush()
+            pid = os.fork()
+            if pid == 0:
+                os.close(writing)
+                run(reading)
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
         try:
             # Both do it: whichever is later must not be needed.
             os.setpgid(pid, pid)
         except OSError:
             pass  # It has ended.
+        return pid, writing
+
+    def begin(order: bytes) -> int:
+        """Hands the order to the fork that waits, or to a new one where there is none."""
+        while True:
+            is_new = not waiting
+            pid, writing = fork() if is_new else waiting.pop()
+            try:
+                sent = 0
+                while sent < len(order):
+                    sent += os.write(writing, order[sent:])
+            except BrokenPipeError:
+                # It ended before it had the whole order. One that has waited may have been killed before there was one.
+                if not is_new:
+                    os.waitpid(pid, 0)
+                    continue
+            finally:
+                os.close(writing)
+            return pid
+
+    waiting: list[tuple[int, int]] = []
+
+    def answer(index: int, item: bytes) -> bytes:
+        os.ftruncate(memory, 0)
+        pid = begin(ITEM.pack(index, len(item)) + item)
         connection.sendall(end(index, BEGAN, str(pid)))
+        try:
+            waiting.append(fork())
+        except OSError:
+            pass  # There is no room for two: the next item's is made when it comes.
         return told(index, pid, memory)
 
     return answer
