@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -263,6 +264,55 @@ class Items(unittest.TestCase):
     def test_forks_have_random_numbers_of_their_own(self):
         place = Place(self, "import random\ndef main(item): return random.random()", "fresh")
         self.assertEqual(len({place.value(index) for index in range(20)}), 20)
+
+    def children(self, place):
+        pid = place.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+            return [int(number) for number in file.read().split()]
+
+    def waiting(self, place):
+        """The process that waits for an item, and a descriptor that tells its end."""
+        (pid,) = self.children(place)
+        process = os.pidfd_open(pid)
+        self.addCleanup(os.close, process)
+        return pid, process
+
+    def has_ended(self, process):
+        self.assertEqual(select.select([process], [], [], PATIENCE)[0], [process])
+
+    def test_the_process_of_the_next_item_is_there_before_it_and_has_run_nothing(self):
+        source = """
+            import os
+            seen = []
+            def main(item):
+                seen.append(item)
+                return [os.getpid(), os.getpgid(0), seen, os.environ["SKYWARD_ITEM_INDEX"]]
+        """
+        place = Place(self, source, "fresh")
+        place.value(0)
+        for index in range(1, 4):
+            (waiting,) = self.children(place)
+            self.assertEqual(place.value(index), [waiting, waiting, [index], str(index)])
+
+    def test_an_item_does_not_fail_because_the_process_that_waited_for_it_was_killed(self):
+        place = Place(self, "import os\ndef main(item): return [os.getpid(), len(item)]", "fresh")
+        place.value(0, "")
+        for size in (10, 200_000):
+            waiting, process = self.waiting(place)
+            os.kill(waiting, signal.SIGKILL)
+            self.has_ended(process)
+            pid, length = place.value(1, "x" * size)
+            self.assertNotEqual(pid, waiting)
+            self.assertEqual(length, size)
+            self.assertNotIn(waiting, self.children(place))
+
+    def test_the_process_that_waits_ends_with_its_parent(self):
+        for end in (Place.end, Place.kill):
+            place = Place(self, "def main(item): return item", "fresh")
+            place.value(0)
+            _, process = self.waiting(place)
+            end(place)
+            self.has_ended(process)
 
     def test_an_item_in_a_process_of_its_own_ends_like_an_interpreter(self):
         source = """
