@@ -180,7 +180,9 @@ impl Service {
         what: String,
         effect: impl FnOnce(&mut Truth, &str) -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
-        let turn = self.way.turn(format!("{what} at {}", self.machine), To::Agent);
+        let turn = self
+            .way
+            .turn(format!("{what} at {}", self.machine), To::Agent, true);
         let (name, luck) = turn.await;
         let lost = || Status::unavailable("the connection is lost");
         let done = {

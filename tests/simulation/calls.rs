@@ -25,7 +25,7 @@ use tokio::{
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::{
-    time::{MINUTE, Moment, SECOND, lasting},
+    time::{MINUTE, Moment, SECOND, lasting, now},
     world::{World, one_of, percent},
 };
 
@@ -75,6 +75,13 @@ pub(crate) enum Next {
 /// A call that waits: it is told its full name and its luck.
 type Turn = oneshot::Sender<(String, Luck)>;
 
+struct Waiting {
+    turn: Turn,
+    to: To,
+    /// Whether it may change something.
+    changes: bool,
+}
+
 /// The way of a process to the world.
 pub(crate) struct Way {
     pub(crate) world: Arc<World>,
@@ -82,7 +89,7 @@ pub(crate) struct Way {
     pub(crate) process: u32,
     /// The process' identity in the election.
     pub(crate) identity: String,
-    waiting: Mutex<BTreeMap<(u64, String), (Turn, To)>>,
+    waiting: Mutex<BTreeMap<(u64, String), Waiting>>,
     /// The call before which the process stands still.
     halted: Mutex<Option<(Turn, String)>>,
     counts: Mutex<BTreeMap<String, u32>>,
@@ -125,14 +132,14 @@ impl Way {
     /// Gives the next call its turn.
     pub(crate) fn next(&self) -> Next {
         loop {
-            let Some(((_, name), (turn, to))) = self.waiting.lock().pop_first() else {
+            let Some(((_, name), Waiting { turn, to, changes })) = self.waiting.lock().pop_first() else {
                 return Next::Nothing;
             };
             // Who waits may have given up.
             if turn.is_closed() {
                 continue;
             }
-            let luck = self.luck(&name, to);
+            let luck = self.luck(&name, to, changes);
             if let Luck::StandsStill(time) = luck {
                 let words = format!("process {} stands still before {name}", self.process);
                 self.world.truth().tell(words);
@@ -157,12 +164,13 @@ impl Way {
 
     /// Waits for the turn of a call; answers with its full name and its luck. Never ends if the process
     /// dies before.
-    pub(crate) async fn turn(&self, what: String, to: To) -> (String, Luck) {
+    pub(crate) async fn turn(&self, what: String, to: To, changes: bool) -> (String, Luck) {
         let number = self.count(&what);
         let name = format!("{}: {what} #{number}", self.process);
         let place = self.world.chance(&name).random();
         let (turn, comes) = oneshot::channel();
-        self.waiting.lock().insert((place, name), (turn, to));
+        let waiting = Waiting { turn, to, changes };
+        self.waiting.lock().insert((place, name), waiting);
         self.stirs.notify_one();
         let Ok((name, luck)) = comes.await else {
             return std::future::pending().await;
@@ -186,12 +194,12 @@ impl Way {
     }
 
     /// What befalls the call.
-    fn luck(&self, name: &str, to: To) -> Luck {
+    fn luck(&self, name: &str, to: To, changes: bool) -> Luck {
         let mut truth = self.world.truth();
         truth.calls += 1;
-        if to == To::Api && READS.iter().any(|verb| name.contains(verb)) {
+        if changes {
             let call = truth.calls;
-            truth.reads.insert(call);
+            truth.effects.insert(call, now());
         }
         if let Some((call, luck)) = truth.fault
             && call == truth.calls
@@ -265,9 +273,9 @@ where
         let (way, service) = (way.clone(), service.clone());
         async move {
             let call = Call::read(request.method(), request.uri(), request.headers());
-            let turn = way
-                .turn(call.as_ref().map(words).unwrap_or_default(), To::Api)
-                .await;
+            let changes = call.as_ref().is_none_or(|call| !call.reads());
+            let what = call.as_ref().map(words).unwrap_or_default();
+            let turn = way.turn(what, To::Api, changes).await;
             *way.coming.lock() = Some(turn);
             service.oneshot(request).await.map_err(Into::<BoxError>::into)
         }
@@ -276,9 +284,6 @@ where
 
 /// The network between a process and the API server.
 pub(crate) struct Net(pub(crate) Arc<Way>);
-
-/// What the names of calls have that only read.
-const READS: [&str; 3] = [": get ", ": list ", ": watch "];
 
 /// What a call of the API server is, in words that are the same in each run.
 fn words(call: &Call) -> String {

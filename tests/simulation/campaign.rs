@@ -26,7 +26,7 @@ use crate::{
     order::{by_the_minute, chain},
     planted,
     play::Play,
-    time::{MINUTE, Moment, SECOND},
+    time::{MINUTE, Moment, NEVER, SECOND},
 };
 
 /// Histories of an ordinary run.
@@ -159,12 +159,24 @@ fn a_pool_gets_its_machines_and_gives_them_back() {
     }
 }
 
-/// Which calls of a healthy story this may befall: a read has no effect, so a process that dies after one is a process
-/// that dies before its next call.
+/// Which calls of a healthy story this may befall. A call that only reads changes nothing: a process that dies beside one
+/// dies between two that may change something, and one that stands still before it knows less where it stands still
+/// after it. And to die before a call is to die after the one before it, unless something may have happened in between: a call takes
+/// milliseconds.
 fn befallen(healthy: &Play, luck: Luck) -> Vec<u64> {
     let truth = healthy.world.truth();
-    let is_other = |call: &u64| luck != Luck::DiesAfter || !truth.reads.contains(call);
-    (1..=truth.calls).filter(is_other).collect()
+    match luck {
+        Luck::DiesBefore => {
+            let moments = std::iter::once(NEVER).chain(truth.effects.values().copied());
+            let effects = truth.effects.iter().zip(moments);
+            effects
+                .filter(|((_, moment), before)| !(0..SECOND / 10).contains(&(**moment - before)))
+                .map(|((call, _), _)| *call)
+                .collect()
+        }
+        Luck::DiesAfter | Luck::StandsStill(_) => truth.effects.keys().copied().collect(),
+        _ => (1..=truth.calls).collect(),
+    }
 }
 
 fn one_at_each_call(luck: Luck) {

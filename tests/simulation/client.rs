@@ -77,7 +77,9 @@ impl Client {
         changes: bool,
         effect: impl FnOnce(&mut Truth, &Call<'_>) -> Result<T, ProviderError> + Send,
     ) -> Result<T, ProviderError> {
-        let turn = self.way.turn(format!("{} {what}", self.account), To::Cloud);
+        let turn = self
+            .way
+            .turn(format!("{} {what}", self.account), To::Cloud, changes);
         let (name, luck) = turn.await;
         // The real clients ask the fence last, right before a request goes.
         if changes && let Err(closed) = self.fence.admit() {

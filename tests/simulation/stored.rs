@@ -68,7 +68,9 @@ impl ObjectStore for Stored {
         let Some((map, number)) = write_of(path) else {
             return self.objects.put_opts(path, bytes, options).await;
         };
-        let turn = self.way.turn(format!("write {number} of map {map}"), To::Store);
+        let turn = self
+            .way
+            .turn(format!("write {number} of map {map}"), To::Store, true);
         let (name, luck) = turn.await;
         let world = &self.way.world;
         if matches!(luck, Luck::Refused(_) | Luck::LostBefore) {

@@ -21,7 +21,7 @@ use crate::{
     restored::Restored,
     rules::{Settled, Watched},
     tasks::Tasks,
-    time::{now, time_of_day},
+    time::{Moment, now, time_of_day},
 };
 
 /// The id of this installation.
@@ -86,8 +86,8 @@ pub(crate) struct Truth {
     pub(crate) restored: Option<Restored>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
-    /// Which of them only read from the API server, by number.
-    pub(crate) reads: BTreeSet<u64>,
+    /// When those of them came that may change something, by number.
+    pub(crate) effects: BTreeMap<u64, Moment>,
     /// How many processes there were.
     pub(crate) processes: u32,
     /// Machines whose agents lie, by the cloud's ids.
@@ -139,7 +139,7 @@ impl World {
                 planted: None,
                 restored: None,
                 calls: 0,
-                reads: BTreeSet::new(),
+                effects: BTreeMap::new(),
                 processes: 0,
                 liars: BTreeSet::new(),
                 tasks: Tasks::default(),
