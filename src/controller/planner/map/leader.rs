@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A write is made at this size at the latest, in bytes of bodies.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// A write is made this long after its first record at the latest.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The same where somebody waits for it.

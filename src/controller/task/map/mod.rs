@@ -79,7 +79,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Least time between two accounts of how the map stands, unless something depends on it.
 const ACCOUNT: Duration = Duration::from_secs(1);
 /// Bytes of ends that are not stored yet, from which on no more are read.
-const PENDING: usize = 16 * 1024 * 1024;
+const PENDING: usize = 8 * 1024 * 1024;
 
 /// Runs a map until its dispatcher ends it.
 pub(crate) async fn run(
