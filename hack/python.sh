@@ -42,7 +42,7 @@ tests() {
     [ "$(printf '%s\n' $OLDEST "$version" $NEWEST | sort -V | sed -n 2p)" = "$version" ] || continue
     tested+="$version "
     say "Python $version ($python)"
-    env -C "$SKYWARD_ROOT/python" PYTHONDONTWRITEBYTECODE=1 "$python" -m unittest discover || failed=1
+    env -C "$SKYWARD_ROOT/python" PYTHONPYCACHEPREFIX="$SKYWARD_CACHE/pycache" "$python" -m unittest discover || failed=1
   done
   return $failed
 }

@@ -20,6 +20,10 @@ if [ -n "${SKYWARD_SPECS:-}" ]; then
   export SKYWARD_SPECS
 fi
 
+# The clouds' own clients start hundreds of times, and are installed without what Python compiles (hack/vendor-clients.sh), since most of
+# it is never imported: Python keeps what it has compiled itself.
+unset PYTHONDONTWRITEBYTECODE
+
 # A failure is shown in a line or two, not below a hundred lines of async frames.
 export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
 WHAT=${1:-test}

@@ -12,7 +12,7 @@ set -euo pipefail
 
 NAME=skyward.dev/node
 SUITE=bookworm
-PACKAGES=openssh-server,python3,ca-certificates,iproute2,procps,git
+PACKAGES=openssh-server,python3,python3-venv,ca-certificates,iproute2,procps,git
 OUT=$SKYWARD_IMAGES/node.tar
 
 # mirror: the URL from which this machine gets Debian, by apt's own settings.

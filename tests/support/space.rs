@@ -8,19 +8,19 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         coordination::v1::Lease,
-        core::v1::{Namespace, ServiceAccount},
+        core::v1::{Event, Namespace, ServiceAccount},
     },
 };
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-        WatchEvent, WatchParams,
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams, WatchEvent, WatchParams,
     },
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use skyward_api::{Machine, MachinePhase, Pool, Task};
+use skyward_api::{Machine, MachinePhase, Pool, Provider, Task};
 use tokio::time::Instant;
 
 use crate::{Cluster, OPERATOR_NAMESPACE, Output, Result, cleanup};
@@ -262,7 +262,18 @@ impl Space {
     pub async fn told(&self, reasons: &[&str]) -> Result {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let events = self.kubectl(&["get", "events"]).await?.ok()?;
+            let events = self.api::<Event>().list(&ListParams::default()).await?.items;
+            let events: Vec<String> = events
+                .into_iter()
+                .map(|event| {
+                    format!(
+                        "{}: {}",
+                        event.reason.unwrap_or_default(),
+                        event.message.unwrap_or_default()
+                    )
+                })
+                .collect();
+            let events = events.join("\n");
             let missing: Vec<&str> = reasons
                 .iter()
                 .copied()
@@ -370,6 +381,33 @@ impl Space {
             .len())
     }
 
+    /// Deletes the Providers of this story and waits until they are gone.
+    async fn delete_providers(&self) -> Result {
+        let providers: Api<Provider> = Api::all(self.cluster.client.clone());
+        let ours = ListParams::default().labels(&format!("{}={}", cleanup::STORY, self.name));
+        // The last machine may have gone a moment ago, and stand in a status still.
+        let allow = json!({"metadata": {"annotations": {"skyward.dev/allow-deletion": "true"}}});
+        for provider in providers.list(&ours).await?.items {
+            let name = provider.name_any();
+            providers
+                .patch(&name, &PatchParams::default(), &Patch::Merge(&allow))
+                .await?;
+            providers.delete(&name, &DeleteParams::default()).await?;
+        }
+        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+        loop {
+            let left = providers.list_metadata(&ours).await?.items;
+            let Some(first) = left.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                bail!(
+                    "Provider {} was not gone {PATIENCE} s after its deletion",
+                    first.name_any()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
     /// Deletes the namespace and waits until it is gone: nothing of ours may hold it. The
     /// story's Providers go after it.
     pub async fn finish(mut self) -> Result {
@@ -378,20 +416,7 @@ impl Space {
         let deadline = Instant::now() + Duration::from_secs(PATIENCE);
         while Instant::now() < deadline {
             if matches!(namespaces.get_opt(&self.name).await, Ok(None)) {
-                let ours = format!("{}={}", cleanup::STORY, self.name);
-                // The last machine may have gone a moment ago, and stand in a status still.
-                let allow = "skyward.dev/allow-deletion=true";
-                let annotate = [
-                    "annotate",
-                    "providers.skyward.dev",
-                    "-l",
-                    &ours,
-                    "--overwrite",
-                    allow,
-                ];
-                self.cluster.kubectl(&annotate).await?;
-                let delete = ["delete", "providers.skyward.dev", "-l", &ours, "--timeout=300s"];
-                self.cluster.kubectl(&delete).await?.ok()?;
+                self.delete_providers().await?;
                 self.finished = true;
                 return Ok(());
             }

@@ -122,8 +122,12 @@ if [ -n "$password" ]; then
   sed -i '1i PasswordAuthentication yes\nPermitRootLogin yes' /etc/ssh/sshd_config
 fi
 
+# Not `ssh-keygen -A`, as a real machine does: an RSA key takes half a second of a processor, and no client asks for it.
 run_sshd() {
-  ssh-keygen -A >/dev/null
+  for kind in ecdsa ed25519; do
+    file=/etc/ssh/ssh_host_${kind}_key
+    [ -f "$file" ] || ssh-keygen -q -t "$kind" -N '' -f "$file"
+  done
   /usr/sbin/sshd -D -e -p "$own" &
 }
 
