@@ -34,16 +34,25 @@ lint() {
   done
 }
 
+# All versions at once, since their tests wait for processes; what each says is shown as a whole.
 tests() {
-  local python version tested=' ' failed=0
+  local python version said tested=' ' failed=0
+  local -A running=()
+  said=$(mktemp -d)
   for python in "$TO/bin/python3" /usr/bin/python3 python3.{10..14} "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python3; do
     version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
     [[ "$tested" != *" $version "* ]] || continue
     [ "$(printf '%s\n' $OLDEST "$version" $NEWEST | sort -V | sed -n 2p)" = "$version" ] || continue
     tested+="$version "
-    say "Python $version ($python)"
-    env -C "$SKYWARD_ROOT/python" PYTHONPYCACHEPREFIX="$SKYWARD_CACHE/pycache" "$python" -m unittest discover || failed=1
+    printf 'Python %s (%s)\n' "$version" "$python" >"$said/$version"
+    env -C "$SKYWARD_ROOT/python" PYTHONPYCACHEPREFIX="$SKYWARD_CACHE/pycache" "$python" -m unittest discover >>"$said/$version" 2>&1 &
+    running[$version]=$!
   done
+  for version in $tested; do
+    wait "${running[$version]}" || failed=1
+    cat "$said/$version"
+  done
+  rm -rf "$said"
   return $failed
 }
 
