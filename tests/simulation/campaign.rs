@@ -179,7 +179,7 @@ fn befallen(healthy: &Play, luck: Luck) -> Vec<u64> {
                 .collect()
         }
         Luck::LostAfter => {
-            let is_told = |call: &u64| truth.effects.contains_key(call) || call % READS == 0;
+            let is_told = |call: &u64| truth.effects.contains_key(call) || call.is_multiple_of(READS);
             (1..=truth.calls).filter(is_told).collect()
         }
         _ => truth.effects.keys().copied().collect(),
