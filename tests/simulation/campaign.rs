@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Histories of an ordinary run.
-const HISTORIES: u64 = 1_000;
+const HISTORIES: u64 = 600;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
 /// Histories of users who scale: of an ordinary run, and of a round of `make soak`.
