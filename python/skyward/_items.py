@@ -235,23 +235,20 @@ def caller(
     def answer(index: int, item: bytes) -> bytes:
         if has_variable:
             os.environ["SKYWARD_ITEM_INDEX"] = str(index)
-        message = exception = ""
-        value = b""
         try:
             arguments = [json.loads(item) if item else index, *args]
             if misfit:
                 raise run.Refused("bad_source", misfit)
             with run.around("around_task"):
                 returned = run.called(function, arguments, kwargs)
-            value = run.encode(returned, json, limit)
+            value: bytes = run.encode(returned, json, limit)
             if len(value) > limit:
                 raise run.too_large(len(value), limit)
-            ending = "returned"
+            return END.pack(index, ENDINGS["returned"], 0, 0, len(value)) + value
         except run.Refused as refused:
-            ending, message, exception, value = refused.ending, refused.message, refused.exception, b""
-            if ending != "raised":
-                run.say(message)
-        return end(index, ENDINGS[ending], message, exception, value)
+            if refused.ending != "raised":
+                run.say(refused.message)
+            return end(index, ENDINGS[refused.ending], refused.message, refused.exception)
 
     return answer
 
@@ -288,7 +285,12 @@ def forking(here: Run, connection: socket.socket) -> Run:
     files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
     _warm.flush_files(files)
     descriptors = len(os.listdir(DESCRIPTORS))
+    # Only what there is something to do for, since each fork does it.
+    renewals = [*_warm.renewals(), *([_warm.disown] if _warm.has_possessions() else [])]
     setters = _warm.thread_setters()
+    if setters:
+        renewals.append(lambda: _warm.restore_threads(setters))
+    own = connection.fileno()
     # Log records that a handler holds back are written, and processes of the item are waited for.
     modules = (("logging", "shutdown"), ("multiprocessing.util", "_exit_function"))
     handlers = [getattr(sys.modules[module], name) for module, name in modules if module in sys.modules]
@@ -299,13 +301,12 @@ def forking(here: Run, connection: socket.socket) -> Run:
         status = 1
         try:
             os.setpgid(0, 0)
-            connection.close()
+            os.close(own)
             atexit._clear()
             for handler in handlers:
                 atexit.register(handler)
-            _warm.disown()
-            _warm.seed()
-            _warm.restore_threads(setters)
+            for renew in renewals:
+                renew()
             order = next_order(functools.partial(os.read, reading))
             os.close(reading)
             if order is None:
@@ -375,7 +376,8 @@ def forking(here: Run, connection: socket.socket) -> Run:
     def answer(index: int, item: bytes) -> bytes:
         os.ftruncate(memory, 0)
         pid = begin(ITEM.pack(index, len(item)) + item)
-        connection.sendall(end(index, BEGAN, str(pid)))
+        number = b"%d" % pid
+        connection.sendall(END.pack(index, BEGAN, len(number), 0, 0) + number)
         try:
             waiting.append(fork())
         except OSError:

@@ -305,11 +305,13 @@ def check_arguments(function, name, args, kwargs):
 
 
 def called(function, args, kwargs):
-    import inspect
-
     value = guarded(function, *args, **kwargs)
     # Of what most functions return none is awaitable, and the question alone takes a part of the time of a short item.
-    if type(value) not in PLAIN and inspect.isawaitable(value):
+    if type(value) in PLAIN:
+        return value
+    import inspect
+
+    if inspect.isawaitable(value):
         import asyncio
 
         async def wait():

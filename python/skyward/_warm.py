@@ -434,20 +434,35 @@ def refresh() -> None:
 
 def seed() -> None:
     """What the fork of a process with the same environment needs of that."""
-    import random
+    for renew in renewals():
+        renew()
 
-    random.seed()
+
+def renewals() -> list[Callable[[], object]]:
+    """The parts of that, for the modules that are loaded. A process that has them in advance asks nothing of its forks that
+    most of them have no use for. `random` seeds its own generator in each fork."""
     loaded: Callable[[str], Any] = sys.modules.get
-    if loaded("tempfile"):
-        loaded("tempfile").tempdir = None
-    if loaded("numpy.random"):
-        loaded("numpy.random").seed()
-    if loaded("multiprocessing.process"):
-        # Who has it may send objects to processes of this one.
-        loaded("multiprocessing.process").current_process().authkey = os.urandom(32)
+    tempfile, numpy, process = map(loaded, ("tempfile", "numpy.random", "multiprocessing.process"))
     torch = loaded("torch")
+    found: list[Callable[[], object]] = []
+    if tempfile:
+        found.append(lambda: setattr(tempfile, "tempdir", None))
+    if numpy:
+        found.append(lambda: numpy.seed())
+    if process:
+        # Who has it may send objects to processes of this one.
+        found.append(lambda: setattr(process.current_process(), "authkey", os.urandom(32)))
     if hasattr(torch, "seed"):
-        torch.seed()
+        found.append(lambda: torch.seed())
+    return found
+
+
+def has_possessions() -> bool:
+    """Whether there may be something to disown: even the look for it would take a part of the time of a short item."""
+    import weakref
+
+    finalize: Any = weakref.finalize
+    return finalize._registered_with_atexit or "multiprocessing.process" in sys.modules
 
 
 def disown() -> None:
@@ -456,7 +471,6 @@ def disown() -> None:
     import weakref
 
     finalize: Any = weakref.finalize
-    # Where the parent has made none, even the look for them would take a part of the time of a short item.
     if finalize._registered_with_atexit:
         for one in list(finalize._registry):
             one.atexit = False
