@@ -34,6 +34,8 @@ impl io::Write for Log {
 fn the_token_of_a_machine_stands_in_no_line_of_the_log_and_in_no_object() {
     let log = Log::default();
     let writer = log.clone();
+    // With one subscriber alone, what another thread meets first is off for all threads, since that thread has none.
+    let _second = fmt().with_writer(io::sink).finish().set_default();
     let logged = fmt()
         .with_max_level(LevelFilter::TRACE)
         .with_ansi(false)
