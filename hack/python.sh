@@ -45,7 +45,7 @@ tests() {
     [ "$(printf '%s\n' $OLDEST "$version" $NEWEST | sort -V | sed -n 2p)" = "$version" ] || continue
     tested+="$version "
     printf 'Python %s (%s)\n' "$version" "$python" >"$said/$version"
-    env -C "$SKYWARD_ROOT/python" PYTHONPYCACHEPREFIX="$SKYWARD_CACHE/pycache" "$python" -m unittest discover >>"$said/$version" 2>&1 &
+    env -C "$SKYWARD_ROOT/python" PYTHONPYCACHEPREFIX="$said/pycache" "$python" -m unittest discover >>"$said/$version" 2>&1 &
     running[$version]=$!
   done
   for version in $tested; do

@@ -290,7 +290,6 @@ def forking(here: Run, connection: socket.socket) -> Run:
     setters = _warm.thread_setters()
     if setters:
         renewals.append(lambda: _warm.restore_threads(setters))
-    own = connection.fileno()
     # Log records that a handler holds back are written, and processes of the item are waited for.
     modules = (("logging", "shutdown"), ("multiprocessing.util", "_exit_function"))
     handlers = [getattr(sys.modules[module], name) for module, name in modules if module in sys.modules]
@@ -301,7 +300,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
         status = 1
         try:
             os.setpgid(0, 0)
-            os.close(own)
+            os.close(connection.detach())
             atexit._clear()
             for handler in handlers:
                 atexit.register(handler)

@@ -439,8 +439,8 @@ def seed() -> None:
 
 
 def renewals() -> list[Callable[[], object]]:
-    """The parts of that, for the modules that are loaded. A process that has them in advance asks nothing of its forks that
-    most of them have no use for. `random` seeds its own generator in each fork."""
+    """What `seed` calls: a function for each loaded module that needs one. A process that asks for them before it forks spares its
+    forks the look. `random` seeds its own generator in each fork."""
     loaded: Callable[[str], Any] = sys.modules.get
     tempfile, numpy, process = map(loaded, ("tempfile", "numpy.random", "multiprocessing.process"))
     torch = loaded("torch")

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Histories of an ordinary run.
-const HISTORIES: u64 = 600;
+const HISTORIES: u64 = 1_000;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
 /// Histories of users who scale: of an ordinary run, and of a round of `make soak`.
@@ -159,14 +159,9 @@ fn a_pool_gets_its_machines_and_gives_them_back() {
     }
 }
 
-/// One in so many reads, of those whose answers are lost.
-const READS: u64 = 4;
-
-/// Which calls of a healthy story this may befall. A call that only reads changes nothing: a process that dies beside one
-/// dies between two that may change something, and one that stands still before it knows less where it stands still
-/// after it. And to die before a call is to die after the one before it, unless something may have happened in between: a call takes
-/// milliseconds.
-/// A read whose answer is lost is made again, and most reads are looks at a machine that starts: one in [`READS`] is tried.
+/// Which calls of a healthy story this may befall. A call that only reads changes nothing, so a process that dies beside one
+/// dies between two calls that may change something. And to die before a call is to die after the one before it, unless
+/// something may have happened in between: a call takes milliseconds.
 fn befallen(healthy: &Play, luck: Luck) -> Vec<u64> {
     let truth = healthy.world.truth();
     match luck {
@@ -178,11 +173,8 @@ fn befallen(healthy: &Play, luck: Luck) -> Vec<u64> {
                 .map(|((call, _), _)| *call)
                 .collect()
         }
-        Luck::LostAfter => {
-            let is_told = |call: &u64| truth.effects.contains_key(call) || call.is_multiple_of(READS);
-            (1..=truth.calls).filter(is_told).collect()
-        }
-        _ => truth.effects.keys().copied().collect(),
+        Luck::DiesAfter => truth.effects.keys().copied().collect(),
+        _ => (1..=truth.calls).collect(),
     }
 }
 

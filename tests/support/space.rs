@@ -387,12 +387,19 @@ impl Space {
         let ours = ListParams::default().labels(&format!("{}={}", cleanup::STORY, self.name));
         // The last machine may have gone a moment ago, and stand in a status still.
         let allow = json!({"metadata": {"annotations": {"skyward.dev/allow-deletion": "true"}}});
+        let as_is = PatchParams::default();
         for provider in providers.list(&ours).await?.items {
             let name = provider.name_any();
-            providers
-                .patch(&name, &PatchParams::default(), &Patch::Merge(&allow))
-                .await?;
-            providers.delete(&name, &DeleteParams::default()).await?;
+            let allowed = providers.patch(&name, &as_is, &Patch::Merge(&allow)).await;
+            let ordered = match allowed {
+                Ok(_) => providers.delete(&name, &DeleteParams::default()).await.map(drop),
+                Err(error) => Err(error),
+            };
+            match ordered {
+                // The story itself may have deleted it.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => other?,
+            }
         }
         let deadline = Instant::now() + Duration::from_secs(PATIENCE);
         loop {

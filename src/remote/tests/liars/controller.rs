@@ -29,7 +29,7 @@ use super::liar::{LIES, Lie};
 /// Liars.
 const MACHINES: usize = 100;
 /// Length of the attack.
-const ATTACK: Duration = Duration::from_secs(15);
+const ATTACK: Duration = Duration::from_secs(30);
 /// Most KiB by which the machines of one namespace, and all machines of the installation, may raise
 /// our memory.
 const ALLOWED_KIB: [i64; 2] = [32 * 1024, 96 * 1024];
