@@ -19,7 +19,9 @@ agent sees it. This process never runs an item twice.
 
 from __future__ import annotations
 
+import functools
 import os
+import signal
 import struct
 import sys
 from collections.abc import Callable, Iterable
@@ -32,18 +34,20 @@ if TYPE_CHECKING:
 ITEM = struct.Struct("<II")
 # Index, ending, and how many bytes of message, class of the exception and value follow.
 END = struct.Struct("<IBIII")
-# Before the end of an item in a process of its own: the process's number.
+# The number of the process of its own in which an item has begun.
 BEGAN = 0
+# The number of the process in which the next item will begin, unless that says otherwise.
+WAITS = 8
 ENDINGS = {"returned": 1, "raised": 2, "bad_source": 3, "not_json": 4, "too_large": 5, "no_room": 6}
 # The message says how: `exited 3` or `signaled 9`.
 DIED = 7
 LONGEST_MESSAGE = 4000
 # Calls after which Python leaves the code of a function as it is.
 REWRITTEN = 32
-# What this process has open.
-DESCRIPTORS = "/proc/self/fd"
 # A line that is longer is written before its end.
 LONGEST_LINE = 8192
+# What is read of an order at first: index and length at least. Python allocates so much for it, and most orders are short.
+FIRST_READ = 256
 
 Run = Callable[[int, bytes], bytes]
 
@@ -239,8 +243,7 @@ def caller(
             arguments = [json.loads(item) if item else index, *args]
             if misfit:
                 raise run.Refused("bad_source", misfit)
-            with run.around("around_task"):
-                returned = run.called(function, arguments, kwargs)
+            returned = run.within("around_task", run.called, function, arguments, kwargs)
             value: bytes = run.encode(returned, json, limit)
             if len(value) > limit:
                 raise run.too_large(len(value), limit)
@@ -258,6 +261,11 @@ def end(index: int, ending: int, message: str = "", exception: str = "", value: 
     return END.pack(index, ending, len(words[0]), len(words[1]), len(value)) + b"".join(words) + value
 
 
+def number(index: int, kind: int, pid: int) -> bytes:
+    digits = b"%d" % pid
+    return END.pack(index, kind, len(digits), 0, 0) + digits
+
+
 def forking(here: Run, connection: socket.socket) -> Run:
     """Runs each item in a fork of this process. A fork ends like an interpreter: it waits for the threads of its item,
     runs the exit handlers of its item, and writes what its files have not written. Exit handlers of the import are this
@@ -268,7 +276,6 @@ def forking(here: Run, connection: socket.socket) -> Run:
     that, and is ended where no further item comes."""
     memory = os.memfd_create("skyward-item")
     import atexit
-    import functools
     import gc
     import importlib
     import traceback
@@ -284,34 +291,38 @@ def forking(here: Run, connection: socket.socket) -> Run:
     # Forks flush the files of the module, too: none of them may find what the import wrote.
     files = [file for file in _warm.files_of(gc.get_objects()) if not is_standard(file)]
     _warm.flush_files(files)
-    descriptors = len(os.listdir(DESCRIPTORS))
     # Only what there is something to do for, since each fork does it.
-    renewals = [*_warm.renewals(), *([_warm.disown] if _warm.has_possessions() else [])]
+    renewals: list[Callable[[], object]] = [atexit._clear] if atexit._ncallbacks() else []
+    # Log records that a handler holds back are written, and processes of the item are waited for.
+    for module, name in (("logging", "shutdown"), ("multiprocessing.util", "_exit_function")):
+        if module in sys.modules:
+            renewals.append(functools.partial(atexit.register, getattr(sys.modules[module], name)))
+    renewals += [*_warm.renewals(), *([_warm.disown] if _warm.has_possessions() else [])]
     setters = _warm.thread_setters()
     if setters:
-        renewals.append(lambda: _warm.restore_threads(setters))
-    # Log records that a handler holds back are written, and processes of the item are waited for.
-    modules = (("logging", "shutdown"), ("multiprocessing.util", "_exit_function"))
-    handlers = [getattr(sys.modules[module], name) for module, name in modules if module in sys.modules]
+        renewals.append(functools.partial(_warm.restore_threads, setters))
+    channel = connection.fileno()
+    # This process prints nothing from here on.
+    flush()
     gc.freeze()
 
     def run(reading: int) -> None:
         """In a fork: waits for the order, and runs its item. Does not return."""
         status = 1
         try:
-            os.setpgid(0, 0)
-            os.close(connection.detach())
-            atexit._clear()
-            for handler in handlers:
-                atexit.register(handler)
+            os.close(channel)
             for renew in renewals:
                 renew()
-            order = next_order(functools.partial(os.read, reading))
-            os.close(reading)
-            if order is None:
+            order = os.read(reading, FIRST_READ)
+            if not order:
                 # There is no further item, or no parent.
                 os._exit(0)
-            keep(memory, here(*order))
+            index, length = ITEM.unpack_from(order)
+            item = order[ITEM.size :]
+            if len(item) < length:
+                item += receive(functools.partial(os.read, reading), length - len(item))
+            os.close(reading)
+            keep(memory, here(index, item))
             status = 0
         except SystemExit as left:
             status = code_of(left)
@@ -324,9 +335,9 @@ def forking(here: Run, connection: socket.socket) -> Run:
                     _warm.end_threads()
                 # A thread that goes on may hold a file for ever.
                 if threads() == 1:
-                    # The channel is closed here: as many descriptors as before it was are one more.
-                    has_opened = len(os.listdir(DESCRIPTORS)) >= descriptors
-                    _warm.flush_files([*files, *(_warm.files_of(gc.get_objects()) if has_opened else ())])
+                    opened = files + _warm.files_of(gc.get_objects())
+                    if opened:
+                        _warm.flush_files(opened)
                 flush()
             finally:
                 os._exit(status)
@@ -335,7 +346,6 @@ def forking(here: Run, connection: socket.socket) -> Run:
         """A fork that waits for its order, and the descriptor that takes it."""
         reading, writing = os.pipe()
         try:
-            flush()
             pid = os.fork()
             if pid == 0:
                 os.close(writing)
@@ -346,17 +356,22 @@ def forking(here: Run, connection: socket.socket) -> Run:
         finally:
             os.close(reading)
         try:
-            # Both do it: whichever is later must not be needed.
+            # It gets its order, and with it the code of an item, after that.
             os.setpgid(pid, pid)
         except OSError:
             pass  # It has ended.
         return pid, writing
 
-    def begin(order: bytes) -> int:
+    def begin(index: int, item: bytes) -> int:
         """Hands the order to the fork that waits, or to a new one where there is none."""
+        order = ITEM.pack(index, len(item)) + item
         while True:
             is_new = not waiting
-            pid, writing = fork() if is_new else waiting.pop()
+            if is_new:
+                pid, writing = fork()
+                connection.sendall(number(index, BEGAN, pid))
+            else:
+                pid, writing = waiting.pop()
             try:
                 sent = 0
                 while sent < len(order):
@@ -374,14 +389,15 @@ def forking(here: Run, connection: socket.socket) -> Run:
 
     def answer(index: int, item: bytes) -> bytes:
         os.ftruncate(memory, 0)
-        pid = begin(ITEM.pack(index, len(item)) + item)
-        number = b"%d" % pid
-        connection.sendall(END.pack(index, BEGAN, len(number), 0, 0) + number)
+        pid = begin(index, item)
         try:
-            waiting.append(fork())
+            next_one = fork()
         except OSError:
-            pass  # There is no room for two: the next item's is made when it comes.
-        return told(index, pid, memory)
+            # There is no room for two: the next item's is made when it comes.
+            return told(index, pid, memory)
+        waiting.append(next_one)
+        # Said together with the end of this item, it wakes neither side once more.
+        return number(index, WAITS, next_one[0]) + told(index, pid, memory)
 
     return answer
 
@@ -396,7 +412,7 @@ def spawning(call_file: str, connection: socket.socket, directory: str) -> Run:
         os.pwrite(memory, item, 0)
         arguments = [sys.executable, os.path.abspath(__file__), "one", call_file, str(memory), str(index)]
         process = subprocess.Popen(arguments, cwd=directory, pass_fds=[memory], start_new_session=True)
-        connection.sendall(end(index, BEGAN, str(process.pid)))
+        connection.sendall(number(index, BEGAN, process.pid))
         how = told(index, process.pid, memory)
         # It was reaped, and its object must not wait for another one with its number.
         process.returncode = 0
@@ -430,8 +446,6 @@ def keep(memory: int, answer: bytes) -> None:
 
 def told(index: int, pid: int, memory: int) -> bytes:
     """Waits for the process of an item, ends what it left in its group, and says how the item ended."""
-    import signal
-
     # It is not reaped yet, so no other process has its number.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     try:
@@ -441,7 +455,7 @@ def told(index: int, pid: int, memory: int) -> bytes:
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     if code == 0:
-        answer = os.pread(memory, os.fstat(memory).st_size, 0)
+        answer = os.pread(memory, os.lseek(memory, 0, os.SEEK_END), 0)
         if answer:
             return answer
     return end(index, DIED, f"exited {code}" if code >= 0 else f"signaled {-code}")

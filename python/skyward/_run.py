@@ -163,6 +163,14 @@ def around(name):
     return hooks.entered(getattr(hooks, name)) if hooks else Nothing()
 
 
+def within(name, function, *arguments):
+    """Calls the function around which the hooks of that name are entered."""
+    if "skyward._hooks" not in sys.modules:
+        return function(*arguments)
+    with around(name):
+        return function(*arguments)
+
+
 def load(name, path, source):
     """A module made from the source."""
     import types

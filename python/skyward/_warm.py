@@ -12,6 +12,7 @@ a Task, and it runs nothing after its imports.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -311,8 +312,6 @@ def end_threads() -> None:
 
 def files_of(objects: Iterable[object]) -> list[Any]:
     """The files among the objects that may have something to write."""
-    import io
-
     return [one for one in objects if isinstance(one, (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper))]
 
 

@@ -15,7 +15,11 @@ from skyward import _items
 
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "skyward")
 PATIENCE = 60
-NAMES = {number: name for name, number in _items.ENDINGS.items()} | {_items.BEGAN: "began", _items.DIED: "died"}
+NAMES = {number: name for name, number in _items.ENDINGS.items()} | {
+    _items.BEGAN: "began",
+    _items.WAITS: "waits",
+    _items.DIED: "died",
+}
 
 
 class Place:
@@ -77,11 +81,15 @@ class Place:
         return index, NAMES[ending], message.decode(), exception.decode(), value
 
     def run(self, index, item=None):
-        """How an item ended; the number of its process stays in `pid`."""
+        """How an item ended; the numbers of its process and of the next one's stay in `numbers`."""
         self.send(index, item)
+        self.numbers = {}
+        return self.ended(index)
+
+    def ended(self, index):
         heard = self.hear()
-        while heard[1] == "began":
-            self.pid = int(heard[2])
+        while heard[1] in ("began", "waits"):
+            self.numbers[heard[1]] = int(heard[2])
             heard = self.hear()
         assert heard[0] == index
         return heard[1:]
@@ -129,7 +137,7 @@ class Items(unittest.TestCase):
             heard = []
             while len(heard) < 4:
                 one = place.hear()
-                if one[1] != "began":
+                if one[1] not in ("began", "waits"):
                     heard.append((one[0], json.loads(one[4])))
             self.assertEqual(heard, [(index, [index * 2, 7]) for index in range(6, 10)])
             self.assertEqual(place.end(), (0, {"ending": "returned", "message": "", "exception": ""}))
@@ -244,10 +252,9 @@ class Items(unittest.TestCase):
             left = place.value(0, "leave")
             self.assertRaises(ProcessLookupError, self.find, left)
             place.send(1, "hang")
-            heard = place.hear()
-            self.assertEqual(heard[1], "began")
-            os.killpg(int(heard[2]), signal.SIGTERM)
-            self.assertEqual(place.hear()[1:3], ("died", "signaled 15"))
+            number = place.numbers.get("waits") or int(place.hear()[2])
+            os.killpg(number, signal.SIGTERM)
+            self.assertEqual(place.ended(1)[:2], ("died", "signaled 15"))
 
     def find(self, pid):
         """Raises once the process is gone, or is a zombie that nobody reaps here."""
@@ -289,10 +296,12 @@ class Items(unittest.TestCase):
                 return [os.getpid(), os.getpgid(0), seen, os.environ["SKYWARD_ITEM_INDEX"]]
         """
         place = Place(self, source, "fresh")
-        place.value(0)
+        self.assertEqual(place.value(0)[0], place.numbers["began"])
         for index in range(1, 4):
             (waiting,) = self.children(place)
+            self.assertEqual(place.numbers["waits"], waiting)
             self.assertEqual(place.value(index), [waiting, waiting, [index], str(index)])
+            self.assertNotIn("began", place.numbers)
 
     def test_an_item_does_not_fail_because_the_process_that_waited_for_it_was_killed(self):
         place = Place(self, "import os\ndef main(item): return [os.getpid(), len(item)]", "fresh")
@@ -303,6 +312,7 @@ class Items(unittest.TestCase):
             self.has_ended(process)
             pid, length = place.value(1, "x" * size)
             self.assertNotEqual(pid, waiting)
+            self.assertEqual(pid, place.numbers["began"])
             self.assertEqual(length, size)
             self.assertNotIn(waiting, self.children(place))
 
@@ -339,6 +349,23 @@ class Items(unittest.TestCase):
         self.assertEqual(fork.read("kept"), "import\nthread 0\nexit 0\nthread 1\nexit 1\n")
         fork.end()
         self.assertEqual(fork.read("kept").count("import"), 1)
+
+    def test_a_file_that_an_item_has_open_is_written_whatever_else_the_item_has_made_or_closed(self):
+        source = """
+            import os
+            def main(many):
+                global kept
+                first, second = open("first", "w"), open("second", "w")
+                kept = [[] for _ in range(many)]
+                second.write("written")
+                second.itself = second
+                first.close()
+                os.close(0)
+        """
+        for many in (0, 10_000):
+            place = Place(self, source, "fresh")
+            place.value(0, many)
+            self.assertEqual(place.read("second"), "written")
 
     def test_an_exit_handler_of_the_module_runs_once_and_not_with_each_item(self):
         source = """

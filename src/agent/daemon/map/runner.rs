@@ -20,6 +20,7 @@ const NOT_JSON: u8 = 4;
 const TOO_LARGE: u8 = 5;
 const NO_ROOM: u8 = 6;
 const DIED: u8 = 7;
+const WAITS: u8 = 8;
 
 /// The order to run an item.
 pub(crate) fn order(index: u32, json: &Bytes) -> Bytes {
@@ -36,6 +37,8 @@ pub(crate) fn order(index: u32, json: &Bytes) -> Bytes {
 pub(crate) enum Said {
     /// An item that runs has a process of its own: its index, and the number of the process.
     Began(u32, i32),
+    /// The number of the process in which the next item will begin, unless that says otherwise.
+    Waits(i32),
     /// An item that ran has ended; how long it ran is not the runner's to say.
     Ended(Ended),
 }
@@ -83,13 +86,12 @@ impl Heard {
         let message = text(&self.bytes.split_to(message));
         let exception = text(&self.bytes.split_to(exception));
         let value = self.bytes.split_to(value).freeze();
-        if kind == BEGAN {
-            let pid: i32 = message.parse().map_err(|_| Garbage)?;
-            return if pid > 1 {
-                Ok(Some(Said::Began(index, pid)))
-            } else {
-                Err(Garbage)
-            };
+        if matches!(kind, BEGAN | WAITS) {
+            let pid = message.parse::<i32>().ok().filter(|pid| *pid > 1).ok_or(Garbage)?;
+            return Ok(Some(match kind {
+                BEGAN => Said::Began(index, pid),
+                _ => Said::Waits(pid),
+            }));
         }
         let (ending, code, signal, message) = judge(kind, message)?;
         Ok(Some(Said::Ended(Ended {
@@ -228,6 +230,10 @@ mod tests {
             hear(&said(7, BEGAN, "4242", "", b"")),
             Ok(Some(Said::Began(7, 4242)))
         );
+        assert_eq!(
+            hear(&said(7, WAITS, "4242", "", b"")),
+            Ok(Some(Said::Waits(4242)))
+        );
     }
 
     #[test]
@@ -235,12 +241,13 @@ mod tests {
         let long = "x".repeat(LONGEST_TEXT + 1);
         for bytes in [
             said(8, RETURNED, "", "", b"1"),
-            said(7, 8, "", "", b""),
+            said(7, 9, "", "", b""),
             said(7, RETURNED, "", "", &[b'1'; 101]),
             said(7, RAISED, &long, "", b""),
             said(7, RAISED, "", &long, b""),
             said(7, BEGAN, "1", "", b""),
             said(7, BEGAN, "-5", "", b""),
+            said(7, WAITS, "0", "", b""),
             said(7, DIED, "exited", "", b""),
             said(7, DIED, "left 3", "", b""),
         ] {

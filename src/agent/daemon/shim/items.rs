@@ -159,6 +159,8 @@ struct Runner {
     pid: Pid,
     channel: UnixStream,
     heard: Heard,
+    /// The process that it says waits for the next item.
+    waiting: Option<i32>,
     /// Of the order for the item that runs.
     unsent: Vec<u8>,
     /// Whether it has told the end of an item.
@@ -512,6 +514,7 @@ impl Watcher<'_> {
                 pid: work.pid,
                 channel,
                 heard: Heard::new(VALUE_BYTES),
+                waiting: None,
                 unsent: Vec::new(),
                 has_answered: false,
                 is_mute: false,
@@ -520,6 +523,9 @@ impl Watcher<'_> {
         }
         if let Some(runner) = &mut self.runner {
             runner.unsent.extend_from_slice(&runner::order(item.index, json));
+            if let Some(running) = self.running.last_mut() {
+                running.own = runner.waiting.take();
+            }
         }
         self.send_order();
         Ok(())
@@ -593,6 +599,7 @@ impl Watcher<'_> {
                         one.own = Some(pid);
                     }
                 }
+                Ok(Some(Said::Waits(pid))) => runner.waiting = Some(pid),
                 Ok(Some(Said::Ended(ended))) => {
                     runner.has_answered = true;
                     self.process_said(ended);
