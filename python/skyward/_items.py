@@ -92,6 +92,7 @@ def serve(call_file: str, channel: int) -> None:
             run.say(f"each item starts a new interpreter, since this one cannot be forked: {unfit}")
             answer = spawning(call_file, connection, directory)
         else:
+            run.ENCODER = for_one_value(run.ENCODER)
             answer = forking(here, connection)
         while order := next_order(connection.recv):
             connection.sendall(answer(*order))
@@ -264,6 +265,20 @@ def end(index: int, ending: int, message: str = "", exception: str = "", value: 
 def number(index: int, kind: int, pid: int) -> bytes:
     digits = b"%d" % pid
     return END.pack(index, kind, len(digits), 0, 0) + digits
+
+
+def for_one_value(usual: Any) -> Any:
+    """An encoder for one value. `JSONEncoder` makes its part that is written in C anew for each value, which each fork would do.
+    That part notes in which containers it is, and a failure leaves its notes behind: it serves no second value."""
+    import types
+    from json import encoder
+
+    parts: Any = encoder
+    try:
+        pieces = parts.c_make_encoder({}, usual.default, parts.encode_basestring, None, ":", ",", False, False, False)
+    except (AttributeError, TypeError):
+        return usual  # This Python has no such part, or another one.
+    return types.SimpleNamespace(encode=lambda value: "".join(pieces(value, 0)))
 
 
 def forking(here: Run, connection: socket.socket) -> Run:

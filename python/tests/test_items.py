@@ -178,6 +178,26 @@ class Items(unittest.TestCase):
             self.assertEqual(place.run(0, 99)[0], "too_large")
             self.assertEqual(place.value(1, 98), "x" * 98)
 
+    def test_a_value_comes_back_the_same_from_every_kind_of_process(self):
+        source = """
+            import collections, enum
+            class Number(enum.IntEnum): ONE = 1
+            Pair = collections.namedtuple("Pair", "a b")
+            itself = []
+            itself.append(itself)
+            values = [None, 1.5, 10**20, "ä\\n", Number.ONE, Pair(1, [2]), {"a": {1: None, True: "b"}}, [[], {}, ()]]
+            others = [float("nan"), [float("inf")], itself, {(1, 2): 3}, ["\\ud800"], (x for x in [])]
+            def main(item): return (values + others)[item]
+        """
+        told = []
+        for place in self.places(source):
+            told.append([place.run(index) for index in range(14)])
+            self.assertEqual([json.loads(value) for _, _, _, value in told[-1][2:4]], [10**20, "ä\n"])
+        # A generator is neither JSON nor a pickle; its number in memory is its process's.
+        self.assertEqual([how.pop()[0] for how in told], ["not_json"] * 3)
+        self.assertEqual(told[0], told[1])
+        self.assertEqual(told[0], told[2])
+
     def test_a_file_of_the_source_takes_the_place_of_no_module_that_runs_the_items(self):
         # With a thread of the module each item gets a new interpreter.
         threads = "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()\n"

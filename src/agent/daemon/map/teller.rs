@@ -23,10 +23,14 @@ use crate::protocol::{
     is_exception,
 };
 
-/// Pause between two looks for ends, after one that found some: what ended meanwhile goes to the disk in one flush.
+/// Pause between two looks for ends, after one that found many: what ended meanwhile goes to the disk in one flush.
 const SHORT: Duration = Duration::from_millis(10);
+/// The same after one that found some: each look costs the agent and the controller as much as several short items do.
+const USUAL: Duration = Duration::from_millis(40);
 /// The longest such pause. Leaders keep items waiting at a place for so long (`planner/map/leader.rs`).
 const LONG: Duration = Duration::from_millis(160);
+/// Ends that are many.
+const MANY: usize = 20;
 
 /// How a worker's run stands, as its daemon knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +119,11 @@ impl Teller {
                     // Not until there is none: where items end without a pause, nothing else would have its turn.
                     let found;
                     (outbox, found) = self.tell_next(outbox).await?;
-                    pause = if found { SHORT } else { (pause * 2).min(LONG) };
+                    pause = match found {
+                        0 => (pause * 2).min(LONG),
+                        1..MANY => USUAL,
+                        _ => SHORT,
+                    };
                     look_at = Instant::now() + pause;
                 }
                 Some(answer) = answers.recv() => match answer {
@@ -239,21 +247,21 @@ impl Teller {
         loop {
             let found;
             (outbox, found) = self.tell_next(outbox).await?;
-            if !found {
+            if found == 0 {
                 return Ok(outbox);
             }
         }
     }
 
-    /// Tells the next ends, as many as go to the disk in one flush. Answers whether there were some.
-    async fn tell_next(&self, mut outbox: Outbox) -> Result<(Outbox, bool), Stop> {
+    /// Tells the next ends, as many as go to the disk in one flush. Answers how many there were.
+    async fn tell_next(&self, mut outbox: Outbox) -> Result<(Outbox, usize), Stop> {
         let told;
         (outbox, told) = blocking(move || {
             let told = outbox.next()?;
             Ok((outbox, told))
         })
         .await?;
-        let found = !told.is_empty();
+        let found = told.len();
         for Told { position, ended } in told {
             self.say(Message::Ended(item_ended(position, ended))).await?;
         }

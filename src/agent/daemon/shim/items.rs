@@ -58,8 +58,10 @@ use crate::{
 
 /// What a full disk did not take is tried again after this.
 const AGAIN: Duration = Duration::from_millis(100);
+/// Read from the Python of a worker at once. An item's end is short as a rule.
+const READ_RUNNER: usize = 16 * 1024;
 /// Reads from the Python of a worker before all else is looked at again.
-const READS: u32 = 64;
+const READS: u32 = 256;
 /// How long the Python of a worker may take to end by itself when no more items come.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -547,7 +549,7 @@ impl Watcher<'_> {
 
     /// What the runner says.
     fn hear_runner(&mut self) {
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = [0; READ_RUNNER];
         // Work in its process may write without end: orders and timeouts are heard in between. What a process that has
         // ended left in the socket is less.
         for _ in 0..READS {
