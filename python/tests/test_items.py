@@ -264,7 +264,9 @@ class Items(unittest.TestCase):
         source = """
             import subprocess, time
             def main(item):
-                if item == "hang": time.sleep(1000)
+                if item == "hang":
+                    open("begun", "w").close()
+                    time.sleep(1000)
                 return subprocess.Popen(["sleep", "1000"]).pid
         """
         _, *fresh = self.places(source)
@@ -273,6 +275,10 @@ class Items(unittest.TestCase):
             self.assertRaises(ProcessLookupError, self.find, left)
             place.send(1, "hang")
             number = place.numbers.get("waits") or int(place.hear()[2])
+            # Before that it may have no order yet.
+            while not os.path.exists(os.path.join(os.path.dirname(place.output), "begun")):
+                self.assertIsNone(place.process.poll())
+                os.sched_yield()
             os.killpg(number, signal.SIGTERM)
             self.assertEqual(place.ended(1)[:2], ("died", "signaled 15"))
 

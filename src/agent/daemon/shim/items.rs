@@ -596,9 +596,9 @@ impl Watcher<'_> {
             match runner.heard.next(of_index) {
                 Ok(None) => return,
                 Ok(Some(Said::Began(index, pid))) => {
-                    let one = self.running.iter_mut().find(|one| one.item.index == index);
-                    if let Some(one) = one {
-                        one.own = Some(pid);
+                    let at = self.running.iter().position(|one| one.item.index == index);
+                    if let Some(at) = at {
+                        self.began_in(at, pid);
                     }
                 }
                 Ok(Some(Said::Waits(pid))) => runner.waiting = Some(pid),

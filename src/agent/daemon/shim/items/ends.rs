@@ -191,12 +191,24 @@ impl Watcher<'_> {
             running.deadline = None;
             let own = running.command.or_else(|| own_process(running.own, runner));
             if let Some(group) = own.or(runner) {
-                let _ = killpg(group, Signal::SIGTERM);
-                let _ = killpg(group, Signal::SIGCONT);
+                ask(group);
             }
             if own.is_none() {
                 self.runner_is_asked();
             }
+        }
+    }
+
+    /// An item has begun in a process that the runner had not announced. Where the item had to end by then, the process that
+    /// was announced may have been asked before it had the order.
+    pub(super) fn began_in(&mut self, index: usize, pid: i32) {
+        let runner = self.runner.as_ref().map(|runner| runner.pid);
+        let running = &mut self.running[index];
+        running.own = Some(pid);
+        if running.cause.is_some()
+            && let Some(own) = own_process(running.own, runner)
+        {
+            ask(own);
         }
     }
 
@@ -229,8 +241,7 @@ impl Watcher<'_> {
             running.kill_at.get_or_insert(kill_at);
         }
         if let Some(runner) = &self.runner {
-            let _ = killpg(runner.pid, Signal::SIGTERM);
-            let _ = killpg(runner.pid, Signal::SIGCONT);
+            ask(runner.pid);
         }
         self.runner_is_asked();
     }
@@ -322,6 +333,12 @@ impl Watcher<'_> {
 /// Whether a child of ours was reaped.
 fn is_gone(pid: Pid) -> bool {
     nix::sys::signal::kill(pid, None::<Signal>) == Err(Errno::ESRCH)
+}
+
+/// Asks the processes of a group to end, those that are stopped too.
+fn ask(group: Pid) {
+    let _ = killpg(group, Signal::SIGTERM);
+    let _ = killpg(group, Signal::SIGCONT);
 }
 
 /// The process that a runner has made for an item, if it is one of the runner's: work may have written any number.
