@@ -87,7 +87,11 @@ impl Heard {
         let exception = text(&self.bytes.split_to(exception));
         let value = self.bytes.split_to(value).freeze();
         if matches!(kind, BEGAN | WAITS) {
-            let pid = message.parse::<i32>().ok().filter(|pid| *pid > 1).ok_or(Garbage)?;
+            let pid = message
+                .parse::<i32>()
+                .ok()
+                .filter(|pid| *pid > 1)
+                .ok_or(Garbage)?;
             return Ok(Some(match kind {
                 BEGAN => Said::Began(index, pid),
                 _ => Said::Waits(pid),
