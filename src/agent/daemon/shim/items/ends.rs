@@ -335,7 +335,7 @@ fn is_gone(pid: Pid) -> bool {
     nix::sys::signal::kill(pid, None::<Signal>) == Err(Errno::ESRCH)
 }
 
-/// Asks the processes of a group to end, those that are stopped too.
+/// Asks the processes of a group to end, stopped ones too.
 fn ask(group: Pid) {
     let _ = killpg(group, Signal::SIGTERM);
     let _ = killpg(group, Signal::SIGCONT);
