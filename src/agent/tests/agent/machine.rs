@@ -265,11 +265,18 @@ impl Drop for Machine {
 /// Started with signals ignored, as a shell's background process has them.
 fn spawn(role: &str, home: &Path, arguments: &[String]) -> Child {
     let ignoring = r#"trap "" HUP INT QUIT USR1 USR2 ALRM TSTP TTIN TTOU; exec "$0" "$@""#;
+    // A daemon that outlives its test, since that was killed, must not stop the machine of the tests minutes later.
+    let stop_command: &[&str] = if arguments.iter().any(|argument| argument == "--stop-command") {
+        &[]
+    } else {
+        &["--stop-command", "true"]
+    };
     Command::new("sh")
         .args(["-c", ignoring])
         .arg(program())
         .args([role, "--machine", "tests/machine", "--home"])
         .arg(home)
+        .args(stop_command)
         .args(arguments)
         .stdin(Stdio::null())
         .spawn()

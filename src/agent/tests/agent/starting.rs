@@ -136,6 +136,8 @@ async fn what_the_cloud_keeps_for_itself_is_not_even_in_the_agents_environment()
             "tests/machine",
             "--hide",
             "OTHER_KEY,CLOUD_KEY",
+            "--stop-command",
+            "true",
             "--home",
         ])
         .arg(folder.path())

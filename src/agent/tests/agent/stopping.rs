@@ -112,7 +112,14 @@ async fn the_supervisor_starts_a_dead_daemon_again_and_starting_twice_is_once() 
     let folder = tempfile::tempdir().unwrap();
     let start = || {
         std::process::Command::new(program())
-            .args(["start", "--machine", "tests/machine", "--home"])
+            .args([
+                "start",
+                "--machine",
+                "tests/machine",
+                "--stop-command",
+                "true",
+                "--home",
+            ])
             .arg(folder.path())
             .output()
             .unwrap()
