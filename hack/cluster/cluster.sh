@@ -54,7 +54,7 @@ alive() {
 
 # start NAME COMMAND...: fully detached. No descriptor of the caller's is kept
 # (CI waits until its pipe closes, and make's job server is a pipe too), nor its
-# environment (a proxy or KUBECONFIG set for something else must not matter).
+# environment (a proxy or KUBECONFIG set for something else must not matter), but GOGC (../lib.sh).
 start() {
   local name=$1 pid
   shift
@@ -65,7 +65,7 @@ start() {
       if ((fd > 2)); then eval "exec $fd>&-" 2>/dev/null || true; fi
     done
     cd /
-    exec setsid env -i PATH="$PATH" HOME="$STATE" LANG=C.UTF-8 "$@"
+    exec setsid env -i PATH="$PATH" HOME="$STATE" LANG=C.UTF-8 GOGC="$GOGC" "$@"
   ) </dev/null >>"$LOGS/$name.log" 2>&1 &
   pid=$!
   # The second line is for restart.
@@ -357,7 +357,8 @@ The state of Skyward's local test cluster; 'make cluster-down' removes it.
 TXT
 }
 
-boot_containerd() { start containerd containerd --config "$STATE/etc/containerd.toml" --log-level warn; }
+# Its shims, of which each Pod has one, inherit its environment: these may use no more memory than they need.
+boot_containerd() { GOGC=100 start containerd containerd --config "$STATE/etc/containerd.toml" --log-level warn; }
 
 boot_control_plane() {
   # unsafe-no-fsync: the data is thrown away at `down` anyway, and a slow disk

@@ -244,16 +244,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let trash = folder.path().join("trash");
         fs::create_dir(&trash).unwrap();
-        // As deep as a path may be, moved into the next such folder, again and again.
-        let part: PathBuf = std::iter::repeat_n("d", 1000).collect();
-        let next = trash.join("next");
-        for _ in 0..100 {
-            fs::create_dir_all(next.join(&part)).unwrap();
-            let inner = trash.join("run");
-            if inner.exists() {
-                fs::rename(&inner, next.join(&part).join("run")).unwrap();
-            }
-            fs::rename(&next, inner).unwrap();
+        // Longer than a path may be, so each one is moved into the next.
+        let (mut inner, mut outer) = (trash.join("even"), trash.join("odd"));
+        fs::create_dir(&inner).unwrap();
+        for _ in 0..100_000 {
+            fs::create_dir(&outer).unwrap();
+            fs::rename(&inner, outer.join("d")).unwrap();
+            std::mem::swap(&mut inner, &mut outer);
         }
         assert!(emptied(&trash));
     }
