@@ -353,20 +353,13 @@ tools_of_units() {
     fi
   fi
 }
-# Tests that work for minutes, and wait for nothing: their time is simulated.
-HISTORIES=(campaign:: p3_p8_p10_)
-histories() {
-  stage histories tools 80 "histories: simulated worlds, and each fault of each call of each cloud" hack/lowest.sh \
-    cargo test --locked --workspace --lib --test conformance --no-fail-fast -- "${HISTORIES[@]}"
-}
 units() {
   # Without uv the tests of what machines install print that they are skipped.
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # Where they run beside the tests on a cluster, these come first: they wait for answers.
   # --tests: all but the examples of comments, of which there are none (examples_in_comments).
   stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
-    cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast \
-    -- "${HISTORIES[@]/#/--skip=}"
+    cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::
@@ -484,7 +477,6 @@ case $WHAT in
     tools_of_units
     s3_servers
     units
-    histories
     ;;
   fuzz)
     the_fuzzer
@@ -530,12 +522,9 @@ case $WHAT in
       say
       say "  Unit tests run beside what follows; what they say stands before the stories of e2e."
       beside units units
-      # They take what all others leave, to the end.
-      beside histories histories
     fi
     on_the_cluster
     join units
-    join histories
     ;;
   *) die "hack/test.sh does not know '$WHAT'; it can be test, lint, unit, e2e, soak, fuzz or upgrade" ;;
 esac
