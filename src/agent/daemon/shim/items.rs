@@ -146,6 +146,8 @@ struct Running {
     command: Option<Pid>,
     /// Of a function: the process that the runner says it has made for this item.
     own: Option<i32>,
+    /// It has said another one since the item was asked to end.
+    own_is_new: bool,
     deadline: Option<Instant>,
     kill_at: Option<Instant>,
     killed: bool,
@@ -231,6 +233,7 @@ impl Watcher<'_> {
             if ready.runner {
                 self.send_order();
                 self.hear_runner();
+                self.ask_again();
             }
             for index in ready.pipes.into_iter().rev() {
                 let (stream, pipe) = &self.pipes[index];
@@ -436,6 +439,7 @@ impl Watcher<'_> {
             began: now,
             command: None,
             own: None,
+            own_is_new: false,
             deadline: timeout.map(|timeout| now + timeout),
             kill_at: None,
             killed: false,
@@ -596,9 +600,10 @@ impl Watcher<'_> {
             match runner.heard.next(of_index) {
                 Ok(None) => return,
                 Ok(Some(Said::Began(index, pid))) => {
-                    let at = self.running.iter().position(|one| one.item.index == index);
-                    if let Some(at) = at {
-                        self.began_in(at, pid);
+                    let one = self.running.iter_mut().find(|one| one.item.index == index);
+                    if let Some(one) = one {
+                        one.own_is_new |= one.own != Some(pid);
+                        one.own = Some(pid);
                     }
                 }
                 Ok(Some(Said::Waits(pid))) => runner.waiting = Some(pid),

@@ -455,7 +455,7 @@ async fn an_item_that_writes_to_the_watcher_without_end_can_be_stopped() {
     let mark = machine.home().join("writes");
     let path = mark.to_str().unwrap();
     let source = format!(
-        "import os, socket, struct\n\ndef main(item):\n    word = struct.pack('<IBIII', item, 0, 1, 0, 0) + b'7'\n    for name in os.listdir('/proc/self/fd'):\n        try:\n            channel = socket.socket(fileno=int(name))\n        except OSError:\n            continue\n        if channel.family == socket.AF_UNIX:\n            open({path:?}, 'w').close()\n            while True:\n                channel.sendall(word * 1000)\n"
+        "import os, socket, struct\n\ndef main(item):\n    word = b''.join(struct.pack('<IBIII', item, 0, 1, 0, 0) + pid for pid in (b'7', b'8'))\n    for name in os.listdir('/proc/self/fd'):\n        try:\n            channel = socket.socket(fileno=int(name))\n        except OSError:\n            continue\n        if channel.family == socket.AF_UNIX:\n            open({path:?}, 'w').close()\n            while True:\n                channel.sendall(word * 1000)\n"
     );
     machine.begin(worker(function(RUN, &source, "[]"), false)).await;
     let mut leader = Leader::open(machine.home(), 1).await.unwrap();

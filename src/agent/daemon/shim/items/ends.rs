@@ -189,6 +189,7 @@ impl Watcher<'_> {
         if running.cause.is_none() {
             running.cause = Some(cause);
             running.deadline = None;
+            running.own_is_new = false;
             let own = running.command.or_else(|| own_process(running.own, runner));
             if let Some(group) = own.or(runner) {
                 ask(group);
@@ -199,16 +200,18 @@ impl Watcher<'_> {
         }
     }
 
-    /// An item has begun in a process that the runner had not announced. Where the item had to end by then, the process that
-    /// was announced may have been asked before it had the order.
-    pub(super) fn began_in(&mut self, index: usize, pid: i32) {
+    /// Asks the items once more that had to end before it was known in which process they begin: the one that was announced
+    /// may have been asked before it had the order. Once for all that was heard: work may write any number of messages, and
+    /// each look for a process goes through all that there are.
+    pub(super) fn ask_again(&mut self) {
         let runner = self.runner.as_ref().map(|runner| runner.pid);
-        let running = &mut self.running[index];
-        running.own = Some(pid);
-        if running.cause.is_some()
-            && let Some(own) = own_process(running.own, runner)
-        {
-            ask(own);
+        for running in &mut self.running {
+            if running.cause.is_some()
+                && std::mem::take(&mut running.own_is_new)
+                && let Some(own) = own_process(running.own, runner)
+            {
+                ask(own);
+            }
         }
     }
 
