@@ -38,7 +38,7 @@ export SKYWARD_ROOT SKYWARD_CACHE SKYWARD_STATE SKYWARD_BIN_DIR SKYWARD_IMAGES S
 mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
 
 # How much memory programs in Go may use, as part of what they need, before they look for what they need no more. With Go's own
-# 100 percent kubectl and helm, which end after half a second, spend a third of their processor time on that.
+# 100 percent kubectl, which ends after a fraction of a second, spends a third of its processor time on that.
 export GOGC=${GOGC:-400}
 
 # Clones share the target folder, and cargo tells fresh from stale by the time of

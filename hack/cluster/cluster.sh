@@ -358,7 +358,7 @@ TXT
 }
 
 # Its shims, of which each Pod has one, inherit its environment: these may use no more memory than they need.
-boot_containerd() { GOGC=100 start containerd containerd --config "$STATE/etc/containerd.toml" --log-level warn; }
+boot_containerd() { start containerd env GOGC=100 containerd --config "$STATE/etc/containerd.toml" --log-level warn; }
 
 boot_control_plane() {
   # unsafe-no-fsync: the data is thrown away at `down` anyway, and a slow disk

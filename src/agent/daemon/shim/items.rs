@@ -146,7 +146,7 @@ struct Running {
     command: Option<Pid>,
     /// Of a function: the process that the runner says it has made for this item.
     own: Option<i32>,
-    /// It has said another one since the item was asked to end.
+    /// The runner has named another process since the item was asked to end.
     own_is_new: bool,
     deadline: Option<Instant>,
     kill_at: Option<Instant>,
