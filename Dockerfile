@@ -17,6 +17,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
        cargo build --locked -p skyward-agent --bin skyward-agent --profile agent --target "$target" \
     && install -D target/release/skyward /out/usr/local/bin/skyward \
     && install -D "target/$target/agent/skyward-agent" "/out/usr/local/share/skyward/agent/$(uname -m)/skyward-agent" \
+    && gzip -n -k "/out/usr/local/share/skyward/agent/$(uname -m)/skyward-agent" \
     && install -d -m 1777 /out/tmp \
     && ldd target/release/skyward | grep -o '/[^ ]*' | xargs -I{} cp --parents -L {} /out \
     && install -D /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt \

@@ -200,6 +200,9 @@ network() {
     iptables -w 5 -I FORWARD -i "$BRIDGE" -m comment --comment "$NETWORK" -j ACCEPT
     iptables -w 5 -I FORWARD -o "$BRIDGE" -m comment --comment "$NETWORK" -j ACCEPT
   fi
+  # Once for all Pods: the plugin of the bridge would call iptables a dozen times for each.
+  local masquerade=(POSTROUTING -s "$POD_CIDR" ! -o "$BRIDGE" -m comment --comment "$NETWORK" -j MASQUERADE)
+  iptables -w 5 -t nat -C "${masquerade[@]}" 2>/dev/null || iptables -w 5 -t nat -A "${masquerade[@]}"
 }
 
 cgroups() {
@@ -267,7 +270,7 @@ TOML
   # nothing here needs a hostPort.
   cat >"$STATE/etc/cni/10-skyward.conflist" <<JSON
 {"cniVersion": "1.0.0", "name": "$NETWORK", "plugins": [
-  {"type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+  {"type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": "$STATE/cni", "ranges": [[{"subnet": "$POD_CIDR", "gateway": "$GATEWAY"}]],
             "routes": [{"dst": "0.0.0.0/0"}]}}]}
 JSON

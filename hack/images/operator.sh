@@ -16,6 +16,7 @@ NAME=skyward.dev/operator
 OUT=$SKYWARD_IMAGES/operator.tar
 ROOT=
 agents=()
+compressed=() # an agent, and where it is laid compressed: most machines take it so
 arguments=()
 elf() { python3 "$SKYWARD_ROOT/hack/images/elf.py" "$@"; }
 
@@ -47,7 +48,9 @@ for binary in "$@"; do arguments+=(--add "$binary=/usr/local/bin/$(basename "$bi
 for agent in "${agents[@]}"; do
   # A static program: machines have whatever C library they have.
   machine=$(elf --static "$agent")
-  arguments+=(--add "$agent=/usr/local/share/skyward/agent/$machine/skyward-agent")
+  there=/usr/local/share/skyward/agent/$machine/skyward-agent
+  compressed+=("$agent" "${OUT%.tar}.agent-$machine.gz")
+  arguments+=(--add "$agent=$there" --add "${compressed[-1]}=$there.gz")
 done
 
 # Debian's own certificate authorities and not this machine's bundle, to which
@@ -64,6 +67,10 @@ done
 mkdir -p "$(dirname "$OUT")"
 exec {lock}>"${OUT%.tar}.lock"
 flock "$lock"
+for ((i = 0; i < ${#compressed[@]}; i += 2)); do
+  gzip -n <"${compressed[i]}" >"${compressed[i + 1]}"
+  chmod 644 "${compressed[i + 1]}"
+done
 bundle=${OUT%.tar}.ca-certificates.crt
 find "$authorities" -name '*.crt' -print0 | LC_ALL=C sort -z | xargs -0 cat >"$bundle"
 chmod 644 "$bundle"

@@ -20,6 +20,8 @@ pub struct Binary {
     pub digest: String,
     /// Size in bytes.
     pub size: u64,
+    /// The same in gzip's format, a third of the size, where it lies beside it.
+    pub compressed: Option<PathBuf>,
 }
 
 impl Binary {
@@ -29,7 +31,9 @@ impl Binary {
         let mut file = std::fs::File::open(&path)?;
         let mut hash = Sha256::new();
         let size = io::copy(&mut file, &mut hash)?;
+        let compressed = PathBuf::from(format!("{}.gz", path.display()));
         Ok(Self {
+            compressed: compressed.is_file().then_some(compressed),
             path,
             digest: format!("{:x}", hash.finalize()),
             size,
@@ -47,7 +51,7 @@ impl Binary {
 pub struct AgentBinaries(BTreeMap<String, Binary>);
 
 impl AgentBinaries {
-    /// The binaries in a directory: `<architecture>/skyward-agent`.
+    /// The binaries in a directory: `<architecture>/skyward-agent`, and perhaps `skyward-agent.gz` beside it.
     pub fn from_directory(directory: &Path) -> io::Result<Self> {
         let mut found = BTreeMap::new();
         for names in ARCHITECTURES {

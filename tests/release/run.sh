@@ -80,7 +80,7 @@ for entry in index["manifests"]:
     machine = {"amd64": "x86_64", "arm64": "aarch64"}[arch]
     for name in ["usr/local/bin/skyward", loaders[arch], f"lib/{machine}-linux-gnu/libc.so.6",
                  f"lib/{machine}-linux-gnu/libgcc_s.so.1", "usr/share/doc/libc6/copyright",
-                 "usr/local/share/skyward/agent/x86_64/skyward-agent", "usr/local/share/skyward/agent/aarch64/skyward-agent"]:
+                 *(f"usr/local/share/skyward/agent/{theirs}/skyward-agent{end}" for theirs in ["x86_64", "aarch64"] for end in ["", ".gz"])]:
         assert files.getmember(name).isfile() and files.getmember(name).size, f"{arch} has {name}"
     assert files.extractfile("etc/ssl/certs/ca-certificates.crt").read() == b"A\nB\n"
 

@@ -83,6 +83,8 @@ pub(crate) struct Facts {
     pub(crate) home: String,
     pub(crate) path: String,
     pub(crate) disk_free_kb: Option<u64>,
+    /// Whether the machine can unpack what is compressed.
+    pub(crate) gzip: bool,
     /// Version of the machine's own Python.
     pub(crate) python: Option<String>,
     /// SHA-256 of the agent's file, if it is there.
@@ -117,6 +119,7 @@ impl Facts {
             home: text("home"),
             path: text("path"),
             disk_free_kb: said.get("disk_free_kb").and_then(|value| value.parse().ok()),
+            gzip: said.get("gzip").is_some(),
             python: some("python"),
             agent_digest: some("agent_digest"),
             socket: said.get("socket").is_some(),

@@ -346,13 +346,13 @@ impl Bootstrap<'_> {
     async fn upload(&self, facts: &Facts, binary: &Binary) -> Result<(), BootstrapError> {
         let step = Step::Agent.name();
         let _turn = (self.uploads)().await;
-        let file = File::open(&binary.path).await.map_err(|error| {
+        let (path, command) = steps::upload(facts, binary);
+        let file = File::open(path).await.map_err(|error| {
             let message = format!("the controller cannot read its own copy of the agent: {error}");
             let diagnosis = Diagnosis::of(&message, "");
             failed(FailureKind::StepFailed, step, message, diagnosis)
         })?;
         let size = file.metadata().await.map_or(u64::MAX, |metadata| metadata.len());
-        let command = steps::upload(facts, binary);
         let upload = script::run_command(
             self.connection,
             self.account,

@@ -118,6 +118,30 @@ async fn the_machine_has_our_key_alone_the_agent_and_an_environment() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_sent_compressed_arrives_whole_and_what_cannot_be_unpacked_is_told() {
+    let (sshd, fake) = (Sshd::start(), FakeAgent::new());
+    let compressed = fake.compress();
+    let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);
+    let spec = spec(&sshd, "m");
+    bootstrap(&fake, &spec).await;
+    let agent = sshd
+        .path("agent/bin")
+        .join(format!("skyward-agent-{}", &fake.digest()[..12]));
+    let digest = |path: &std::path::Path| crate::binaries::Binary::new(path).unwrap().digest;
+    assert_eq!(digest(&agent), fake.digest());
+
+    fs::write(&agent, "damaged").unwrap();
+    fs::write(&compressed, "not compressed").unwrap();
+    let failure = failure(&fake, &spec).await;
+    assert_eq!(
+        (failure.kind, failure.step.as_deref()),
+        (FailureKind::StepFailed, Some("agent"))
+    );
+    assert!(failure.message.contains("gzip"), "{}", failure.message);
+    assert_eq!(fs::read_dir(sshd.path("agent/bin")).unwrap().count(), 1);
+}
+
+#[tokio::test]
 async fn what_the_cloud_keeps_for_itself_is_out_of_login_files_and_hidden_from_the_agent() {
     let (sshd, fake) = (Sshd::start(), FakeAgent::new());
     let _server = Server::start(&sshd.agent_home(), "tests/m", &fake.digest(), 0);

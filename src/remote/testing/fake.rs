@@ -4,6 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
     pin::Pin,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -69,6 +70,14 @@ impl FakeAgent {
         fs::write(&path, SCRIPT).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         Self { directory }
+    }
+
+    /// Puts the same beside it, compressed. Returns the path of that file.
+    pub(super) fn compress(&self) -> std::path::PathBuf {
+        let plain = self.directory.path().join("skyward-agent");
+        let gzip = Command::new("gzip").arg("-k").arg(&plain).status().unwrap();
+        assert!(gzip.success());
+        plain.with_extension("gz")
     }
 
     pub(super) fn binaries(&self) -> AgentBinaries {

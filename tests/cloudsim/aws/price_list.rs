@@ -1,7 +1,12 @@
 //! The price list: documents as strings, and what their attributes are called and can be.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
+use parking_lot::Mutex;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
 use super::catalogue::{self, InstanceType, TYPES};
@@ -153,17 +158,30 @@ fn attribute<'a>(product: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 /// All products of all regions.
-fn all_products(context: &mut Context<'_, '_>) -> Vec<Value> {
+fn all_products(context: &mut Context<'_, '_>) -> Vec<Arc<Value>> {
     let home = context.region.clone();
     let mut all = Vec::new();
     for (region, ..) in &catalogue::REGIONS {
         (*region).clone_into(&mut context.region);
         for kind in TYPES.iter().filter(|kind| kind.carried_in_region(region)) {
-            all.extend(products(context, kind));
+            all.extend(known_products(context, kind));
         }
     }
     context.region = home;
     all
+}
+
+/// The products of a type in a region. They are made once for each price: each call of this service looks at all of them.
+fn known_products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Arc<Value>> {
+    type Known = Mutex<BTreeMap<(String, &'static str, Decimal), Vec<Arc<Value>>>>;
+    static KNOWN: Known = Mutex::new(BTreeMap::new());
+    let price = room::on_demand_price(context, kind);
+    let key = (context.region.clone(), kind.name, price);
+    KNOWN
+        .lock()
+        .entry(key)
+        .or_insert_with(|| products(&context.region, kind, price).into_iter().map(Arc::new).collect())
+        .clone()
 }
 
 /// Pricing `GetProducts`: documents as strings, among them documents that a client
@@ -222,9 +240,8 @@ fn operation(system: &str, software: &str) -> &'static str {
 }
 
 /// The products of a type in a region: the plain one, and some of its many variants.
-fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
-    let price = room::on_demand_price(context, kind);
-    let location = LOCATIONS.iter().find(|(region, _)| *region == context.region);
+fn products(region: &str, kind: &InstanceType, price: Decimal) -> Vec<Value> {
+    let location = LOCATIONS.iter().find(|(known, _)| *known == region);
     let variants = [
         ("Linux", "Shared", "NA", "Used", "OnDemand", price),
         (
@@ -233,7 +250,7 @@ fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
             "NA",
             "Used",
             "OnDemand",
-            price * rust_decimal::Decimal::new(107, 2),
+            price * Decimal::new(107, 2),
         ),
         (
             "Linux",
@@ -249,7 +266,7 @@ fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
             "SQL Web",
             "Used",
             "OnDemand",
-            price * rust_decimal::Decimal::TWO,
+            price * Decimal::TWO,
         ),
         (
             "Windows",
@@ -257,7 +274,7 @@ fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
             "NA",
             "Used",
             "OnDemand",
-            price * rust_decimal::Decimal::new(146, 2),
+            price * Decimal::new(146, 2),
         ),
         (
             "Linux",
@@ -265,14 +282,14 @@ fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
             "NA",
             "Used",
             "CapacityBlock",
-            rust_decimal::Decimal::ZERO,
+            Decimal::ZERO,
         ),
     ];
     variants
         .into_iter()
         .filter(|variant| variant.4 == "OnDemand" || matches!(kind.quota, catalogue::Quota::P))
         .map(|(system, tenancy, software, capacity, market, price)| {
-            let sku = digits(&format!("{} {} {system} {tenancy} {software} {capacity} {market}", context.region, kind.name), 16).to_uppercase();
+            let sku = digits(&format!("{region} {} {system} {tenancy} {software} {capacity} {market}", kind.name), 16).to_uppercase();
             let term = format!("{sku}.JRTCKXETXF");
             let dimension = format!("{term}.6YS6EN2CT7");
             json!({
@@ -282,7 +299,7 @@ fn products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Value> {
                     "attributes": {
                         "servicecode": "AmazonEC2",
                         "instanceType": kind.name,
-                        "regionCode": context.region,
+                        "regionCode": region,
                         "location": location.map(|(_, name)| *name),
                         "locationType": "AWS Region",
                         "networkPerformance": kind.network,

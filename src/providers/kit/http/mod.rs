@@ -21,6 +21,7 @@ pub mod pages;
 pub mod rest;
 pub mod shape;
 pub mod status;
+mod tls;
 pub mod token;
 
 use std::{borrow::Cow, error::Error as _, future::Future, sync::Arc, time::Duration};
@@ -330,12 +331,15 @@ impl Http {
         if matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
             builder = builder.no_proxy();
         }
-        let client = builder.build().map_err(|error| {
+        let tls = tls::settings().map_err(|error| {
             failed(format!(
-                "{}. The image of the operator needs the certificates of the public authorities (package ca-certificates)",
-                chain(&error.without_url())
+                "{error}. The image of the operator needs the certificates of the public authorities (package ca-certificates)"
             ))
         })?;
+        let client = builder
+            .tls_backend_preconfigured(tls)
+            .build()
+            .map_err(|error| failed(chain(&error.without_url())))?;
         Ok(Self {
             inner: Arc::new(Inner { client, setup }),
         })

@@ -38,6 +38,7 @@ if [ ! -e "$skyward_home/bootstrap/no_python" ]; then
   fi
 fi
 if have apt-get && have dpkg-query; then say apt yes; fi
+if have gzip; then say gzip yes; fi
 
 say step authorized_keys
 keys=${HOME:?}/.ssh/authorized_keys

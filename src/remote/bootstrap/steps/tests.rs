@@ -121,6 +121,7 @@ fn a_secret_reaches_the_steps_alone_and_its_rotation_does_none_again() {
         path: "agent".into(),
         digest: "0".repeat(64),
         size: 0,
+        compressed: None,
     };
     let environment = super::super::plan::run_environment(&with("canary-1"), &facts, &BTreeMap::new());
     let start = start(&with("canary-1"), &facts, &binary, "team/m").text("");
@@ -257,24 +258,31 @@ fn the_digest_follows_the_inputs_and_nothing_else() {
 
 #[test]
 fn the_upload_command_is_one_line_that_any_shell_hands_on() {
-    let binary = Binary {
-        path: "x".into(),
-        digest: "a".repeat(64),
-        size: 1,
-    };
-    let command = upload(
-        &Facts {
+    for (compressed, gzip, file, unpack) in [
+        (None, true, "x", "cat"),
+        (Some("x.gz"), true, "x.gz", "'gzip -dc'"),
+        (Some("x.gz"), false, "x", "cat"),
+    ] {
+        let binary = Binary {
+            path: "x".into(),
+            digest: "a".repeat(64),
+            size: 1,
+            compressed: compressed.map(Into::into),
+        };
+        let facts = Facts {
             home: "/home/it's me/.skyward".into(),
+            gzip,
             ..facts()
-        },
-        &binary,
-    );
-    assert!(!command.contains('\n'));
-    assert!(!command.contains('!') || !command.contains("!'"));
-    assert!(command.ends_with(&format!(
-        "sh '/home/it'\\''s me/.skyward' skyward-agent-aaaaaaaaaaaa {}",
-        "a".repeat(64)
-    )));
+        };
+        let (sent, command) = upload(&facts, &binary);
+        assert_eq!(sent.to_str(), Some(file));
+        assert!(!command.contains('\n'));
+        assert!(!command.contains('!') || !command.contains("!'"));
+        assert!(command.ends_with(&format!(
+            "sh '/home/it'\\''s me/.skyward' skyward-agent-aaaaaaaaaaaa {} {unpack}",
+            "a".repeat(64)
+        )));
+    }
 }
 
 #[test]
@@ -310,6 +318,7 @@ fn every_script_is_posix_shell() {
         path: "x".into(),
         digest: "a".repeat(64),
         size: 1,
+        compressed: None,
     };
     let scripts = [
         ("prepare", prepare(&spec, &AgentBinaries::default())),

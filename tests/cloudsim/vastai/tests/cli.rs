@@ -1,8 +1,11 @@
 //! The simulator tested with the command line tool that Vast.ai itself publishes.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{ACCOUNT, KEY};
@@ -12,45 +15,52 @@ use crate::core::simulator::Builder;
 use crate::published;
 use crate::vastai::Vastai;
 
-/// The program, with a home of its own.
+/// The program, with a home of its own. Commands are written to this process.
 #[derive(Clone)]
 struct Cli {
-    program: PathBuf,
+    process: Arc<Mutex<Child>>,
     url: String,
     home: PathBuf,
 }
 
 impl Cli {
     fn find(url: &str) -> Option<Self> {
-        let program = published::program("vastai", "vastai")?;
+        let python = published::program("vastai", "python3")?;
         let home = std::env::temp_dir().join(format!("skyward-vastai-{}", std::process::id()));
         std::fs::create_dir_all(&home).expect("a home");
+        let process = Command::new(python)
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/vastai/vastai-cli.py"))
+            .env("HOME", &home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
         Some(Self {
-            program,
+            process: Arc::new(Mutex::new(process)),
             url: url.to_owned(),
             home,
         })
     }
 
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .args(["--url", &self.url, "--api-key", KEY, "--raw"])
-            .args(words)
-            .env("HOME", &self.home);
-        command
-    }
-
-    /// Runs it away from the runtime and returns what it says.
+    /// Runs one command away from the runtime and returns what it says.
     async fn run(&self, words: &[&str]) -> String {
-        let mut command = self.command(words);
-        let output = tokio::task::spawn_blocking(move || command.output())
-            .await
-            .expect("joined")
-            .expect("started");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut line = json!(["--url", self.url, "--api-key", KEY, "--raw"]);
+        let all = line.as_array_mut().expect("a list");
+        all.extend(words.iter().map(|word| json!(word)));
+        let process = self.process.clone();
+        let answer = tokio::task::spawn_blocking(move || {
+            let mut process = process.lock();
+            let stdin = process.stdin.as_mut().expect("piped");
+            writeln!(stdin, "{line}").expect("it reads");
+            // It answers with one line, so nothing is left in the buffer.
+            let mut answer = String::new();
+            let stdout = process.stdout.as_mut().expect("piped");
+            BufReader::new(stdout).read_line(&mut answer).expect("text");
+            answer
+        });
+        let answer = answer.await.expect("joined");
+        let [said, complaint]: [String; 2] = serde_json::from_str(&answer).expect("two texts");
         assert!(!said.contains("Traceback"), "{words:?}: {said}");
-        let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(!complaint.contains("Traceback"), "{words:?}: {complaint}");
         said
     }
@@ -212,5 +222,6 @@ async fn the_services_own_command_line_rents_uses_and_returns_a_machine() {
 
     assert_eq!(vast.violations(), []);
     assert_eq!(vast.mistakes(), []);
+    let _ = cli.process.lock().kill();
     let _ = std::fs::remove_dir_all(&cli.home);
 }
