@@ -180,7 +180,12 @@ fn known_products(context: &Context<'_, '_>, kind: &InstanceType) -> Vec<Arc<Val
     KNOWN
         .lock()
         .entry(key)
-        .or_insert_with(|| products(&context.region, kind, price).into_iter().map(Arc::new).collect())
+        .or_insert_with(|| {
+            products(&context.region, kind, price)
+                .into_iter()
+                .map(Arc::new)
+                .collect()
+        })
         .clone()
 }
 
@@ -276,14 +281,7 @@ fn products(region: &str, kind: &InstanceType, price: Decimal) -> Vec<Value> {
             "OnDemand",
             price * Decimal::new(146, 2),
         ),
-        (
-            "Linux",
-            "Shared",
-            "NA",
-            "Used",
-            "CapacityBlock",
-            Decimal::ZERO,
-        ),
+        ("Linux", "Shared", "NA", "Used", "CapacityBlock", Decimal::ZERO),
     ];
     variants
         .into_iter()

@@ -30,7 +30,8 @@ mod tests {
     #[test]
     fn all_clients_share_what_is_known_of_authorities() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let [one, other] = [settings(), settings()].map(|settings| settings.expect("this machine trusts somebody"));
+        let [one, other] =
+            [settings(), settings()].map(|settings| settings.expect("this machine trusts somebody"));
         // Settings that are made anew have a log of keys of their own.
         assert!(Arc::ptr_eq(&one.key_log, &other.key_log));
     }
