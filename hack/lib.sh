@@ -41,8 +41,8 @@ mkdir -p "$SKYWARD_BIN_DIR" "$SKYWARD_IMAGES" "$SKYWARD_LOG_DIR"
 # 100 percent kubectl, which ends after a fraction of a second, spends a third of its processor time on that.
 export GOGC=${GOGC:-400}
 
-# What a version manager calls python3 starts several shells before Python: tests that start it a hundred times have the
-# interpreter itself.
+# A version manager's python3 is a script that starts several shells before Python. Tests start Python often: the interpreter
+# itself comes first in PATH.
 if [[ "$(command -v python3)" == */shims/* ]]; then
   interpreter=$(python3 -c 'import sys; print(sys.executable)') && export PATH="${interpreter%/*}:$PATH"
 fi

@@ -200,7 +200,7 @@ network() {
     iptables -w 5 -I FORWARD -i "$BRIDGE" -m comment --comment "$NETWORK" -j ACCEPT
     iptables -w 5 -I FORWARD -o "$BRIDGE" -m comment --comment "$NETWORK" -j ACCEPT
   fi
-  # Once for all Pods: the plugin of the bridge would call iptables a dozen times for each.
+  # One rule for all Pods: the plugin of the bridge would call iptables several times for each.
   local masquerade=(POSTROUTING -s "$POD_CIDR" ! -o "$BRIDGE" -m comment --comment "$NETWORK" -j MASQUERADE)
   iptables -w 5 -t nat -C "${masquerade[@]}" 2>/dev/null || iptables -w 5 -t nat -A "${masquerade[@]}"
 }

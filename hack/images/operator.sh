@@ -16,7 +16,7 @@ NAME=skyward.dev/operator
 OUT=$SKYWARD_IMAGES/operator.tar
 ROOT=
 agents=()
-compressed=() # an agent, and where it is laid compressed: most machines take it so
+compressed=() # pairs: an agent, and its compressed copy, which machines with gzip are sent
 arguments=()
 elf() { python3 "$SKYWARD_ROOT/hack/images/elf.py" "$@"; }
 

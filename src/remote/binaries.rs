@@ -20,7 +20,8 @@ pub struct Binary {
     pub digest: String,
     /// Size in bytes.
     pub size: u64,
-    /// The same in gzip's format, a third of the size, where it lies beside it.
+    /// The same in gzip's format, less than half the size, where it lies beside it. The machine compares what it unpacks with
+    /// `digest`.
     pub compressed: Option<PathBuf>,
 }
 

@@ -1,7 +1,7 @@
 //! How clients prove who answers: with the certificates of the public authorities that this machine trusts.
 //!
 //! These are read once and shared, since each client would otherwise read them for itself and keep its own copy of more
-//! than a hundred.
+//! than a hundred. What changes in their list counts from the next start of the process.
 
 use std::sync::OnceLock;
 
