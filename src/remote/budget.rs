@@ -41,13 +41,13 @@ const GUARANTEES: usize = 12;
 /// How much facts of machines may hold. A fact takes up to twice as much while it is decoded and
 /// copied.
 const FACTS: Terms = Terms {
-    each: 5 * MIB / UNIT,
+    each: 4 * MIB / UNIT,
     guaranteed: MIB / UNIT,
     guarantees: GUARANTEES,
-    shared: 10 * MIB / UNIT,
+    shared: 8 * MIB / UNIT,
 };
 /// How many bytes of that the facts of one machine may hold.
-const MACHINE_FACTS: usize = 5 * MIB / 2;
+const MACHINE_FACTS: usize = 2 * MIB;
 /// How much connections and scripts may hold. The guaranteed part is enough for any one connection.
 const WIRE: Terms = Terms {
     each: 15 * MIB / 2 / UNIT,

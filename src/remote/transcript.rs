@@ -111,12 +111,23 @@ impl Transcript {
     }
 }
 
+/// Appends bytes to a buffer that never needs room for more than `most`: it grows by doubling as any does, but not beyond that.
+pub(crate) fn extend(buffer: &mut Vec<u8>, bytes: &[u8], most: usize) {
+    let needed = buffer.len() + bytes.len();
+    if needed > buffer.capacity() {
+        let room = (2 * buffer.capacity()).min(most).max(needed);
+        buffer.reserve_exact(room - buffer.len());
+    }
+    buffer.extend_from_slice(bytes);
+}
+
 impl State {
     fn add(&mut self, bytes: &[u8], account: &Account) {
         for piece in bytes.chunks(STEP / 4) {
             self.make_room(piece.len(), account);
             let whole = self.behind_the_line(piece);
-            self.bytes.extend_from_slice(whole);
+            let most = (FREE + self.room.len() * STEP).min(MOST);
+            extend(&mut self.bytes, whole, most);
         }
     }
 
@@ -218,8 +229,12 @@ mod tests {
         transcript.push(b"error: the end");
         let text = transcript.text();
         let (first, rest) = text.split_once('\n').unwrap();
-        let held = transcript.0.state.lock().bytes.len();
+        let (held, room) = {
+            let bytes = &transcript.0.state.lock().bytes;
+            (bytes.len(), bytes.capacity())
+        };
         assert!(held <= MOST && held > MOST / 2, "{held}");
+        assert!(room <= MOST, "{room} bytes for what may have {MOST}");
         let left_out = 20_000 * line.len() + "error: the end".len() - held;
         assert_eq!(first, format!("--- the first {left_out} bytes are left out ---"));
         assert!(rest.starts_with("*** x") && rest.ends_with("error: the end"));

@@ -25,7 +25,8 @@ use tokio::{
 use tower::{BoxError, Service, ServiceExt};
 
 use crate::{
-    time::{MINUTE, Moment, SECOND, lasting, now},
+    branches,
+    time::{MINUTE, Moment, SECOND, lasting},
     world::{World, one_of, percent},
 };
 
@@ -197,13 +198,7 @@ impl Way {
     fn luck(&self, name: &str, to: To, changes: bool) -> Luck {
         let mut truth = self.world.truth();
         truth.calls += 1;
-        if changes {
-            let call = truth.calls;
-            truth.effects.insert(call, now());
-        }
-        if let Some((call, luck)) = truth.fault
-            && call == truth.calls
-        {
+        if let Some(luck) = branches::befalls(truth.calls, changes) {
             return luck;
         }
         if truth.calm {

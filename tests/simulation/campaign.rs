@@ -18,15 +18,16 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
+    branches::{self, Candidate, alone, each_call},
     calls::Luck,
     elastic::{elastic, scaling},
     histories::{calm, former_account, history, whole_job, with_fault},
     kinds::ALL,
     mapping::{mapped, mapping},
     order::{by_the_minute, chain},
-    planted,
+    planted::{self, Fault},
     play::Play,
-    time::{MINUTE, Moment, NEVER, SECOND},
+    time::{MINUTE, Moment, SECOND},
 };
 
 /// Histories of an ordinary run.
@@ -64,7 +65,8 @@ struct Outcome {
 }
 
 /// The first rule that a history breaks, and what happened in it.
-fn judge(run: impl FnOnce() -> Play) -> (Option<String>, Vec<String>) {
+pub(crate) fn judge(run: impl FnOnce() -> Play) -> (Option<String>, Vec<String>) {
+    count_panics();
     PANICS.set(0);
     let Ok(play) = catch_unwind(AssertUnwindSafe(run)) else {
         let what = "a panic of the simulation, see above";
@@ -73,7 +75,10 @@ fn judge(run: impl FnOnce() -> Play) -> (Option<String>, Vec<String>) {
     let mut truth = play.world.truth();
     let panicked = (PANICS.get() > 0).then(|| "a panic of the controller, see above".to_owned());
     let broken = truth.broken.first().cloned().or(panicked);
-    (broken, std::mem::take(&mut truth.trace))
+    let story = std::mem::take(&mut truth.trace);
+    drop(truth);
+    branches::end_of_child(broken.as_deref(), &story);
+    (broken, story)
 }
 
 /// Counts the panics of each thread from now on.
@@ -95,7 +100,6 @@ fn tell(
     time: Option<Duration>,
     run: impl Fn(u64) -> Play + Sync,
 ) -> Outcome {
-    count_panics();
     let until = time.map(|time| Instant::now() + time);
     let (next, failed, told) = (
         AtomicU64::new(numbers.start),
@@ -159,121 +163,116 @@ fn a_pool_gets_its_machines_and_gives_them_back() {
     }
 }
 
-/// Which calls of a healthy story this may befall. A call that only reads changes nothing, so a process that dies beside one
+/// Whether this may befall the call. A call that only reads changes nothing, so a process that dies beside one
 /// dies between two calls that may change something. And to die before a call is to die after the one before it, unless
 /// something may have happened in between: a call takes milliseconds.
-fn befallen(healthy: &Play, luck: Luck) -> Vec<u64> {
-    let truth = healthy.world.truth();
+fn may_befall(luck: Luck, call: Candidate) -> bool {
     match luck {
-        Luck::DiesBefore => {
-            let moments = std::iter::once(NEVER).chain(truth.effects.values().copied());
-            let effects = truth.effects.iter().zip(moments);
-            effects
-                .filter(|((_, moment), before)| !(0..SECOND / 10).contains(&(**moment - before)))
-                .map(|((call, _), _)| *call)
-                .collect()
-        }
-        Luck::DiesAfter => truth.effects.keys().copied().collect(),
-        _ => (1..=truth.calls).collect(),
+        Luck::DiesBefore => call.changes && !(0..SECOND / 10).contains(&call.after),
+        Luck::DiesAfter => call.changes,
+        _ => true,
     }
 }
 
-fn one_at_each_call(luck: Luck) {
-    for (kind, named) in ALL.iter().enumerate() {
-        let calls = befallen(&calm(kind, None), luck);
-        let failure = first_failure(0..calls.len() as u64, |nth| {
-            calm(kind, Some((calls[nth as usize], luck)))
-        });
-        if let Some(failure) = failure {
-            let story = failure.story.join("\n");
-            panic!(
-                "{}, call {} with {luck:?}: {}\n{story}",
-                named.name(),
-                calls[failure.number as usize],
-                failure.what
-            );
+const STANDS_STILL: Luck = Luck::StandsStill(3 * MINUTE);
+
+/// A Pool's whole life at each kind of cloud, with these faults at each of its calls.
+fn a_life_with(faults: fn(Candidate) -> Vec<Luck>) {
+    alone(|| {
+        for (kind, named) in ALL.iter().enumerate() {
+            let told = each_call(named.name(), || calm(kind, None), faults);
+            println!("{}: told with {told} faults", named.name());
         }
-        println!("{}: {luck:?} at each of {} calls", named.name(), calls.len());
+    });
+}
+
+fn only(luck: Luck, call: Candidate) -> Vec<Luck> {
+    if may_befall(luck, call) {
+        vec![luck]
+    } else {
+        Vec::new()
     }
 }
 
 #[test]
 fn a_process_may_die_before_any_of_its_calls() {
-    one_at_each_call(Luck::DiesBefore);
+    a_life_with(|call| only(Luck::DiesBefore, call));
 }
 
 #[test]
 fn a_process_may_die_after_any_of_its_calls() {
-    one_at_each_call(Luck::DiesAfter);
+    a_life_with(|call| only(Luck::DiesAfter, call));
 }
 
 #[test]
 fn the_answer_of_any_call_may_be_lost() {
-    one_at_each_call(Luck::LostAfter);
+    a_life_with(|call| only(Luck::LostAfter, call));
 }
 
 #[test]
 fn a_process_may_stand_still_before_any_of_its_calls_while_another_one_leads() {
-    one_at_each_call(Luck::StandsStill(3 * MINUTE));
+    a_life_with(|call| only(STANDS_STILL, call));
+}
+
+#[test]
+fn a_bug_that_only_a_fault_shows_is_found_by_the_child_with_that_fault() {
+    alone(|| {
+        let story = || calm(0, Some(Fault::FenceIgnored));
+        let told = || each_call("ignores the fence", story, |call| only(STANDS_STILL, call));
+        let said = catch_unwind(told).expect_err("it is found");
+        let said = said.downcast_ref::<String>().expect("a message");
+        assert!(
+            said.contains("broken with [(") && said.contains("StandsStill"),
+            "{said}"
+        );
+    });
 }
 
 /// Of the calls of a longer story one in so many has a fault.
 const ONE_IN: u64 = 9;
 
 /// Tells a longer story without a fault, and then with one at one in [`ONE_IN`] of its calls.
-fn whatever_befalls_a_call(story: impl Fn(Option<(u64, Luck)>) -> Play + Sync) {
-    let lucks = [
-        Luck::DiesBefore,
-        Luck::DiesAfter,
-        Luck::LostAfter,
-        Luck::StandsStill(3 * MINUTE),
-    ];
-    let calls = Mutex::new(0);
-    let healthy = first_failure(0..1, |_| {
-        let play = story(None);
-        *calls.lock() = play.world.truth().calls;
-        play
+fn whatever_befalls_a_call(name: &str, story: fn() -> Play) {
+    alone(|| {
+        let told = each_call(name, story, |call| {
+            let lucks = [Luck::DiesBefore, Luck::DiesAfter, Luck::LostAfter, STANDS_STILL];
+            let nth = (call.number - 1) / ONE_IN;
+            if (call.number - 1).is_multiple_of(ONE_IN) {
+                vec![lucks[nth as usize % lucks.len()]]
+            } else {
+                Vec::new()
+            }
+        });
+        println!("{name}: told with {told} faults");
     });
-    if let Some(failure) = healthy {
+}
+
+#[test]
+fn a_pool_grows_shrinks_sleeps_and_wakes_at_each_kind_of_cloud() {
+    let kinds = 0..ALL.len() as u64;
+    if let Some(failure) = first_failure(kinds, |kind| elastic(kind as usize)) {
         panic!("{}:\n{}", failure.what, failure.story.join("\n"));
-    }
-    let calls = calls.into_inner();
-    let failure = first_failure(0..calls / ONE_IN, |number| {
-        let luck = lucks[number as usize % lucks.len()];
-        story(Some((1 + number * ONE_IN, luck)))
-    });
-    if let Some(failure) = failure {
-        panic!(
-            "call {} of {calls}: {}\n{}",
-            1 + failure.number * ONE_IN,
-            failure.what,
-            failure.story.join("\n")
-        );
     }
 }
 
 #[test]
 fn a_pool_grows_shrinks_sleeps_and_wakes_whatever_befalls_one_of_its_calls() {
-    let kinds = 0..ALL.len() as u64;
-    if let Some(failure) = first_failure(kinds, |kind| elastic(kind as usize, None)) {
-        panic!("{}:\n{}", failure.what, failure.story.join("\n"));
-    }
-    whatever_befalls_a_call(|fault| elastic(0, fault));
+    whatever_befalls_a_call("a Pool that grows", || elastic(0));
 }
 
 #[test]
 fn tasks_of_a_chain_run_one_after_the_other_whatever_befalls_one_of_its_calls() {
-    whatever_befalls_a_call(chain);
+    whatever_befalls_a_call("a chain", chain);
 }
 
 #[test]
 fn a_minute_has_its_task_once_whatever_befalls_one_of_its_calls() {
-    whatever_befalls_a_call(by_the_minute);
+    whatever_befalls_a_call("a CronTask", by_the_minute);
 }
 
 #[test]
 fn each_item_of_a_map_has_one_outcome_whatever_befalls_one_of_its_calls() {
-    whatever_befalls_a_call(mapped);
+    whatever_befalls_a_call("a map", mapped);
 }
 
 #[test]
@@ -320,24 +319,23 @@ fn pools_that_grow_order_machines_for_work_alone_and_end_none_that_is_needed_wha
 
 #[test]
 fn the_pool_of_one_task_is_made_once_and_goes_with_it_whatever_befalls_any_call() {
-    let still = Luck::StandsStill(3 * MINUTE);
-    for luck in [
-        Luck::DiesBefore,
-        Luck::DiesAfter,
-        Luck::LostBefore,
-        Luck::LostAfter,
-        still,
-    ] {
-        let calls = befallen(&whole_job(0, None, None), luck);
-        let failure = first_failure(0..calls.len() as u64, |nth| {
-            whole_job(0, Some((calls[nth as usize], luck)), None)
-        });
-        if let Some(failure) = failure {
-            let (story, call) = (failure.story.join("\n"), calls[failure.number as usize]);
-            panic!("call {call} with {luck:?}: {}\n{story}", failure.what);
-        }
-        println!("a whole job: {luck:?} at each of {} calls", calls.len());
-    }
+    alone(|| {
+        let told = each_call(
+            "a whole job",
+            || whole_job(0, None),
+            |call| {
+                let lucks = [
+                    Luck::DiesBefore,
+                    Luck::DiesAfter,
+                    Luck::LostBefore,
+                    Luck::LostAfter,
+                    STANDS_STILL,
+                ];
+                lucks.into_iter().filter(|luck| may_befall(*luck, call)).collect()
+            },
+        );
+        println!("a whole job: told with {told} faults");
+    });
 }
 
 #[test]
@@ -355,7 +353,7 @@ fn nothing_is_left_of_a_task_that_is_deleted_while_its_pool_is_being_made() {
     let kinds = ALL.len() as u64;
     let failure = first_failure(0..kinds * moments.len() as u64, |number| {
         let moment = moments[(number / kinds) as usize];
-        whole_job((number % kinds) as usize, None, Some(moment))
+        whole_job((number % kinds) as usize, Some(moment))
     });
     if let Some(failure) = failure {
         panic!("{}:\n{}", failure.what, failure.story.join("\n"));

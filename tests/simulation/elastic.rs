@@ -15,7 +15,6 @@ use skyward_apisim::Change;
 use skyward_core::ProviderMachine;
 
 use crate::{
-    calls::Luck,
     kinds::ALL,
     play::Play,
     rules::{read, text},
@@ -33,11 +32,9 @@ const OF_MACHINES: [&str; 4] = [
     reason::ORDER_REFUSED,
 ];
 
-/// A Pool of one to three at a cloud of that kind serves its Tasks and sleeps, wakes for one more, and is deleted; all
-/// that goes wrong is this fault, at the call of that number.
-pub(crate) fn elastic(kind: usize, fault: Option<(u64, Luck)>) -> Play {
+/// A Pool of one to three at a cloud of that kind serves its Tasks and sleeps, wakes for one more, and is deleted.
+pub(crate) fn elastic(kind: usize) -> Play {
     let mut play = Play::new(0, |_| Odds::default());
-    play.world.truth().fault = fault;
     play.world.add_provider("a", ALL[kind]);
     play.add_pool("x", &["a"], 1);
     let spec = json!({

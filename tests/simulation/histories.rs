@@ -5,7 +5,6 @@ use serde_json::json;
 use skyward_core::provider::MarkWriters;
 
 use crate::{
-    calls::Luck,
     kinds::{ALL, Kind},
     planted::Fault,
     play::Play,
@@ -21,11 +20,11 @@ const A_DAY: i64 = 26 * HOUR;
 /// Of so many histories one has a restore.
 const RESTORES: u64 = 16;
 
-/// A Pool of two at a cloud of that kind gets its machines and gives them back; all that goes wrong is
-/// this fault, at the call of that number.
-pub(crate) fn calm(kind: usize, fault: Option<(u64, Luck)>) -> Play {
+/// A Pool of two at a cloud of that kind gets its machines and gives them back: told of an operator with that
+/// bug.
+pub(crate) fn calm(kind: usize, planted: Option<Fault>) -> Play {
     let mut play = Play::new(0, |_| Odds::default());
-    play.world.truth().fault = fault;
+    play.world.truth().planted = planted;
     play.world.add_provider("a", ALL[kind]);
     play.world.truth().add_stranger("a-1");
     play.add_pool("x", &["a"], 2);
@@ -49,11 +48,9 @@ pub(crate) fn calm(kind: usize, fault: Option<(u64, Luck)>) -> Play {
 }
 
 /// A Task with a Pool of two machines of its own, at a cloud of that kind, runs once, and its Pool goes with its end; or a
-/// user deletes the Task after that time. All that goes wrong is this fault, at the call of that number. No garbage
-/// collector helps.
-pub(crate) fn whole_job(kind: usize, fault: Option<(u64, Luck)>, deleted_after: Option<Moment>) -> Play {
+/// user deletes the Task after that time. No garbage collector helps.
+pub(crate) fn whole_job(kind: usize, deleted_after: Option<Moment>) -> Play {
     let mut play = Play::new(0, |_| Odds::default());
-    play.world.truth().fault = fault;
     play.world.add_provider("a", ALL[kind]);
     play.world.truth().add_stranger("a-1");
     // Each process has a look at the world without the Task, too.

@@ -25,6 +25,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod agents;
+mod branches;
 mod calls;
 mod calm;
 mod campaign;

@@ -5,7 +5,6 @@ use rand::Rng;
 use serde_json::json;
 
 use crate::{
-    calls::Luck,
     kinds::ALL,
     planted::Fault,
     play::Play,
@@ -19,10 +18,9 @@ const FEW_ITEMS: u32 = 20;
 /// Of so many histories with all that may happen one has a map.
 const ONE_IN: u64 = 12;
 
-/// A Pool of two machines runs a map and gives all back; all that goes wrong is this fault, at the call of that number.
-pub(crate) fn mapped(fault: Option<(u64, Luck)>) -> Play {
+/// A Pool of two machines runs a map and gives all back.
+pub(crate) fn mapped() -> Play {
     let mut play = Play::new(0, |_| Odds::default());
-    play.world.truth().fault = fault;
     play.world.add_provider("a", ALL[0]);
     play.add_pool("x", &["a"], 2);
     let mut random = play.world.chance("map");

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use skyward_api::{Task, TaskPhase};
 
 use crate::{
-    calls::Luck,
     kinds::ALL,
     play::Play,
     rules::{read, text},
@@ -23,10 +22,9 @@ const CHAIN: [(&str, Option<&str>); 3] = [
 /// How long Tasks are made by the clock, in minutes.
 const MINUTES: i64 = 10;
 
-/// A Pool of one machine; all that goes wrong is this fault, at the call of that number.
-fn one_machine(fault: Option<(u64, Luck)>) -> Play {
+/// A Pool of one machine.
+fn one_machine() -> Play {
     let mut play = Play::new(0, |_| Odds::default());
-    play.world.truth().fault = fault;
     play.world.add_provider("a", ALL[0]);
     play.add_pool("x", &["a"], 1);
     play
@@ -34,8 +32,8 @@ fn one_machine(fault: Option<(u64, Luck)>) -> Play {
 
 /// Three Tasks run one after the other. The first two are deleted as soon as their ends are on record, and again
 /// run until they succeed.
-pub(crate) fn chain(fault: Option<(u64, Luck)>) -> Play {
-    let mut play = one_machine(fault);
+pub(crate) fn chain() -> Play {
+    let mut play = one_machine();
     for (name, after) in CHAIN {
         let depends: Vec<Value> = after.into_iter().map(|task| json!({ "task": task })).collect();
         let is_last = name == "third";
@@ -54,8 +52,8 @@ pub(crate) fn chain(fault: Option<(u64, Luck)>) -> Play {
 
 /// Each minute has its Task, none of which is kept: its ttl has passed with its end. No minute has two, whether the first
 /// one is still there or not, and also when its leader died before it was on record that the Task was made.
-pub(crate) fn by_the_minute(fault: Option<(u64, Luck)>) -> Play {
-    let mut play = one_machine(fault);
+pub(crate) fn by_the_minute() -> Play {
+    let mut play = one_machine();
     play.settle(0, HOUR / 2, World::unrest);
     if play.is_broken() {
         return play;

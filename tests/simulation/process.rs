@@ -1,7 +1,7 @@
 //! One process of the controller, with a runtime and a clock of its own: dropping it is a crash, and while
 //! it is not run it is stopped, as by SIGSTOP.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use skyward_controller::{
     config::{Config, PodNetwork},
@@ -64,6 +64,8 @@ impl Process {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
+            // A story can be forked only where no thread waits for work.
+            .thread_keep_alive(Duration::ZERO)
             .build()
             .expect("a runtime of one thread needs nothing");
         let way = Way::new(world.clone(), number, identity.to_owned());
@@ -206,12 +208,12 @@ fn config(identity: &str, lease: u64) -> Config {
         data_address: nowhere,
         store: "/nowhere".into(),
         store_quota: Quota::default(),
-        hold_for: std::time::Duration::from_hours(1),
+        hold_for: Duration::from_hours(1),
         agents: "/nowhere".into(),
         node_image: "node".to_owned(),
         pod_network: PodNetwork::Direct,
         namespaces: std::collections::BTreeSet::new(),
-        lease_duration: std::time::Duration::from_secs(lease),
+        lease_duration: Duration::from_secs(lease),
         concurrency: 8,
     }
 }

@@ -105,10 +105,7 @@ impl Shared {
     fn step(&self, machine: &MachineKey, session: &mut Session) {
         let mut truth = self.way.world.truth();
         let (calm, lies) = (truth.calm, truth.odds.lies);
-        let name = format!("{}: {} at {}", self.way.process, machine.name, now() / MINUTE);
-        let mut random = self.way.world.chance(&name);
         let time = timestamp(now());
-        let recorded = self.way.world.recorded_key(machine);
         let Some(there) = truth.answering(&machine.name) else {
             session.link = None;
             session.lose(time);
@@ -120,6 +117,9 @@ impl Shared {
             return;
         }
         session.next = now() + 3 * SECOND;
+        let name = format!("{}: {} at {}", self.way.process, machine.name, now() / MINUTE);
+        let mut random = self.way.world.chance(&name);
+        let recorded = self.way.world.recorded_key(machine);
         let shown = there.host_key.clone();
         let known = match &session.spec.host_key {
             HostKey::Known(known) => Some(known),

@@ -13,7 +13,6 @@ use serde_json::json;
 use skyward_apisim::ApiServer;
 
 use crate::{
-    calls::Luck,
     cloud::{Cloud, Rented},
     kinds::Kind,
     maps::Maps,
@@ -21,7 +20,7 @@ use crate::{
     restored::Restored,
     rules::{Settled, Watched},
     tasks::Tasks,
-    time::{Moment, now, time_of_day},
+    time::{now, time_of_day},
 };
 
 /// The id of this installation.
@@ -78,16 +77,12 @@ pub(crate) struct Truth {
     pub(crate) clouds: BTreeMap<String, Cloud>,
     /// Accounts whose credentials a Provider had and has lost at least once.
     pub(crate) former: BTreeSet<String>,
-    /// What befalls the call of that number, however calm the world is.
-    pub(crate) fault: Option<(u64, Luck)>,
     /// The bug that the operator has on purpose.
     pub(crate) planted: Option<Fault>,
     /// The truth about a restore from a backup, in a history that has one.
     pub(crate) restored: Option<Restored>,
     /// Calls of all processes, to the API server and to clouds.
     pub(crate) calls: u64,
-    /// When those of them came that may change something, by number.
-    pub(crate) effects: BTreeMap<u64, Moment>,
     /// How many processes there were.
     pub(crate) processes: u32,
     /// Machines whose agents lie, by the cloud's ids.
@@ -135,11 +130,9 @@ impl World {
                 calm: true,
                 clouds: BTreeMap::new(),
                 former: BTreeSet::new(),
-                fault: None,
                 planted: None,
                 restored: None,
                 calls: 0,
-                effects: BTreeMap::new(),
                 processes: 0,
                 liars: BTreeSet::new(),
                 tasks: Tasks::default(),

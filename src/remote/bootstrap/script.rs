@@ -11,7 +11,7 @@ use crate::{
     budget::{Account, Charge, Room},
     quote::{is_name, quote},
     ssh::{Connection, ExecError, Exit, Input, Output},
-    transcript::Transcript,
+    transcript::{Transcript, extend},
 };
 
 const COMMON: &str = include_str!("scripts/common.sh");
@@ -295,11 +295,11 @@ impl<'a> Listener<'a> {
             if self.partial.is_empty() {
                 self.line(line);
             } else {
-                self.partial.extend_from_slice(line);
+                extend(&mut self.partial, line, LINE);
                 self.with_partial(Self::line);
             }
         }
-        self.partial.extend_from_slice(rest);
+        extend(&mut self.partial, rest, LINE);
         // A line without end is output, not a message.
         if self.partial.len() > LINE {
             self.with_partial(Self::keep);
@@ -353,11 +353,12 @@ impl<'a> Listener<'a> {
 
     fn keep(&mut self, bytes: &[u8]) {
         self.transcript.push(bytes);
-        self.tail.extend_from_slice(bytes);
-        if self.tail.len() > TAIL + 2 * SLACK {
-            let excess = self.tail.len() - TAIL - SLACK;
-            self.tail.drain(..excess);
+        let kept = &bytes[bytes.len().saturating_sub(TAIL + SLACK)..];
+        if self.tail.len() + kept.len() > TAIL + 2 * SLACK {
+            let earlier = TAIL + SLACK - kept.len();
+            self.tail.drain(..self.tail.len().saturating_sub(earlier));
         }
+        extend(&mut self.tail, kept, TAIL + 2 * SLACK);
     }
 
     fn messages(self) -> Said {
@@ -475,6 +476,24 @@ mod tests {
         assert!(buffers < 50, "{buffers} buffers for one line");
         listener.hear(Output::Out, b"\n::t a b\n");
         assert_eq!(listener.lines, [("a".to_owned(), "b".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_kept_of_lines_without_end_takes_no_more_room_than_it_may_have() {
+        let account = Budget::default().account("tests");
+        let transcript = transcript(&account);
+        let mut listener = Listener::new("::t", &account, &transcript);
+        let packet = [b'x'; 10_000];
+        for _ in 0..100 {
+            listener.hear(Output::Out, &packet);
+            listener.hear(Output::Err, &packet);
+        }
+        assert!(listener.partial.capacity() <= LINE + packet.len());
+        assert!(listener.tail.capacity() <= TAIL + 2 * SLACK);
+        listener.hear(Output::Out, b"\n");
+        listener.hear(Output::Err, b"the end");
+        assert!(listener.tail.len() >= TAIL + SLACK);
+        assert!(listener.all_said().tail.ends_with("xx\nthe end"));
     }
 
     /// The outcome of a script that sends that line so often.

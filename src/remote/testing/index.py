@@ -1,6 +1,7 @@
 """An index of Python packages and a mirror of interpreters for tests, on this machine alone.
 
-index.py wheel FOLDER NAME VERSION     makes a package with one module
+index.py wheel FOLDER NAME VERSION [PROGRAM]
+                                       makes a package with one module, and a program of its name with that text
 index.py python FOLDER                 packs the interpreter that runs this as uv's source of interpreters has it, and
                                        prints its name
 index.py serve FOLDER [CERTIFICATE KEY [USER PASSWORD]]
@@ -23,18 +24,22 @@ SOURCE = "https://github.com/astral-sh/python-build-standalone/releases/download
 DAY = "20260101"
 
 
-def wheel(folder, name, version):
+def wheel(folder, name, version, program=None):
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": f"VERSION = {version!r}\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
+    if program is not None:
+        files[f"{name}-{version}.data/scripts/{name}"] = program
     files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
     os.makedirs(f"{folder}/packages/{name}", exist_ok=True)
     with zipfile.ZipFile(f"{folder}/packages/{name}/{name}-{version}-py3-none-any.whl", "w") as archive:
         for file, text in files.items():
-            archive.writestr(file, text)
+            entry = zipfile.ZipInfo(file)
+            entry.external_attr = (0o100755 if "/scripts/" in file else 0o100644) << 16
+            archive.writestr(entry, text)
 
 
 def python(folder):

@@ -6,7 +6,7 @@ mod bootstrap;
 mod connection;
 mod environments;
 mod fake;
-mod packages;
+pub(crate) mod packages;
 mod password;
 mod proof;
 mod sessions;

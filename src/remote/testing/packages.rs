@@ -34,7 +34,7 @@ fn index(args: &[&str]) -> String {
 }
 
 /// Packages and interpreters in a folder, and what serves them.
-struct Index {
+pub(crate) struct Index {
     folder: tempfile::TempDir,
     address: String,
     server: Child,
@@ -71,7 +71,7 @@ impl Index {
     }
 
     /// An index that everybody may read.
-    fn public() -> Self {
+    pub(crate) fn public() -> Self {
         Self::serve(tempfile::tempdir().unwrap(), "http", &[])
     }
 
@@ -96,7 +96,7 @@ impl Index {
         (Self::serve(folder, "https", &more), authority)
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.folder.path().display().to_string()
     }
 
@@ -104,7 +104,12 @@ impl Index {
         index(&["wheel", &self.path(), name, version]);
     }
 
-    fn simple(&self) -> String {
+    /// It has a package with a program of its name.
+    pub(crate) fn has_program(&self, name: &str, text: &str) {
+        index(&["wheel", &self.path(), name, "1.0", text]);
+    }
+
+    pub(crate) fn simple(&self) -> String {
         format!("{}/simple", self.address)
     }
 

@@ -74,11 +74,38 @@ quiet_apt() {
   return 1
 }
 
+# Python brings a wheel of pip to install it from. That pip can be run as it is: to install it first, which is what a new
+# environment does, takes longer than to install uv. The exit status is 100 where this Python has no such pip: Debian has
+# it in a package of its own.
+install_uv_alone() {
+  rm -rf "$skyward_home/uv"
+  python3 -m venv --without-pip "$skyward_home/uv" </dev/null >/dev/null 2>&1 || return 100
+  "$skyward_home/uv/bin/python" -c '
+import sys
+try:
+    import ensurepip
+    run = ensurepip._run_pip
+    # It would install pip, and from nowhere but its wheel.
+    ensurepip._run_pip = lambda _, *paths: run(sys.argv[1:], *paths)
+    ensurepip._disable_pip_configuration_settings = lambda: None
+    bootstrap = ensurepip._bootstrap
+except (ImportError, AttributeError):
+    sys.exit(100)
+sys.exit(bootstrap())
+' install --quiet --disable-pip-version-check uv </dev/null
+}
+
 install_uv() {
   if ! have python3 && have apt-get && as_root true; then
     quiet_apt python3 python3-venv || :
   fi
   have python3 || die 'the machine has neither Python nor uv, so no other Python can be installed. Use an image with Python 3 or with uv'
+  install_uv_alone
+  case $? in
+    0) return 0 ;;
+    100) ;;
+    *) return 1 ;;
+  esac
   rm -rf "$skyward_home/uv"
   if python3 -m venv "$skyward_home/uv" </dev/null >"$skyward_home/bootstrap/uv.log" 2>&1; then
     "$skyward_home/uv/bin/python" -m pip install --quiet --disable-pip-version-check uv </dev/null && return 0

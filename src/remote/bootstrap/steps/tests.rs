@@ -72,6 +72,54 @@ fn an_installation_that_is_under_way_is_waited_for() {
     assert!(!path("installs").exists(), "it took what the other one made");
 }
 
+/// A new environment with a pip of its own takes twice as long.
+#[cfg(target_os = "linux")]
+#[test]
+fn uv_comes_from_the_users_index_without_a_pip_that_nobody_needs() {
+    use std::{fs, os::unix::fs::PermissionsExt, process};
+
+    use crate::testing::packages::Index;
+
+    let index = Index::public();
+    index.has_program("uv", "#!/bin/sh\necho uv 1.0\n");
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    for folder in ["bootstrap", "bin"] {
+        fs::create_dir_all(path(folder)).unwrap();
+    }
+    // Of the programs of this machine only Python counts, since there may be a uv beside it.
+    let found = process::Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output()
+        .unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    fs::write(
+        path("bin/python3"),
+        format!("#!/bin/sh\nexec {} \"$@\"\n", found.trim()),
+    )
+    .unwrap();
+    fs::set_permissions(path("bin/python3"), fs::Permissions::from_mode(0o755)).unwrap();
+    let text = Script::default()
+        .set("home", &home.path().display().to_string())
+        .set("env", "nowhere")
+        .set("link_mode", "copy")
+        .then(UV)
+        .then("\necho \"$skyward_uv\"")
+        .text("x");
+    let output = process::Command::new("sh")
+        .args(["-c", &text])
+        .env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()))
+        .env("HOME", home.path())
+        .env("PIP_INDEX_URL", index.simple())
+        .env("no_proxy", "localhost")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let uv = path("uv/bin/uv").display().to_string();
+    assert_eq!(said.lines().last(), Some(uv.as_str()), "{output:?}");
+    assert!(!path("uv/bin/pip").exists());
+}
+
 #[test]
 fn a_secret_reaches_the_steps_alone_and_its_rotation_does_none_again() {
     let with = |value: &str| {

@@ -24,11 +24,27 @@ fn main() {
                 let myself = env::current_exe().expect("a program has a path");
                 let status = Command::new(myself)
                     .args(["controller", namespaces])
-                    .env("MALLOC_ARENA_MAX", "2")
+                    .envs(settings_of_the_chart())
                     .status()
                     .expect("a program can be started");
                 assert!(status.success(), "the controller's side failed: {status}");
             }
         }
     }
+}
+
+/// The variables of the C library's allocator, with which the controller runs.
+fn settings_of_the_chart() -> Vec<(&'static str, &'static str)> {
+    let chart = include_str!("../../../../charts/skyward/templates/controller.yaml");
+    let mut lines = chart.lines().map(str::trim);
+    let mut settings = Vec::new();
+    while let Some(line) = lines.next() {
+        let name = line.strip_prefix("- name: ");
+        if let Some(name) = name.filter(|name| name.starts_with("MALLOC_")) {
+            let value = lines.next().and_then(|line| line.strip_prefix("value: "));
+            settings.push((name, value.expect("a value").trim_matches('"')));
+        }
+    }
+    assert!(!settings.is_empty(), "the chart has settings");
+    settings
 }
