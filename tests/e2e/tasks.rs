@@ -308,10 +308,15 @@ async fn the_queue_runs_by_priority_then_age_and_never_above_concurrency() -> Re
             .task(name, "p", json!({"priority": priority, "command": ["true"]}))
             .await?;
     }
-    let waiting = space
-        .condition::<Task>("high", "Scheduled", "WaitingForMachine")
+    // A controller that was killed a moment ago reaches no machine at first, and says so.
+    let full = "1 of 1 places of Pool \"p\" taken, no Task before it";
+    space
+        .wait("high", full, PATIENCE, |task: &Task| {
+            let conditions = task.status.iter().flat_map(|status| &status.conditions);
+            let mut waiting = conditions.filter(|c| c.reason == "WaitingForMachine");
+            waiting.any(|c| c.type_ == "Scheduled" && c.message == full)
+        })
         .await?;
-    assert_eq!(waiting, "1 of 1 places of Pool \"p\" taken, no Task before it");
     let queue = ["skyward", "queue", "p", "-n", &space.name];
     let shown = space.cluster.kubectl(&queue).await?.ok()?;
     let places: Vec<Vec<&str>> = shown
