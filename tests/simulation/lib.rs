@@ -14,8 +14,8 @@
 //! when all is calm again; [`tasks`] all of that for Tasks, [`shortages`] for what cannot be had, [`elastic`] for Pools that grow and sleep, [`order`] for Tasks that wait for each other and for the clock, [`maps`] for items
 //! of maps, which machines keep in [`shares`] and tell over streams ([`items`]) and whose logs are written through
 //! [`stored`], with stories in [`mapping`], and [`restored`] for an API server that
-//! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed, and
-//! [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose,
+//! goes back to a backup; [`play`] brings them together; [`histories`] makes a history from a seed,
+//! [`branches`] forks a story at each of its calls, and [`campaign`] tells thousands. `SKYWARD_HISTORY=<seed>` tells one of them. [`planted`] has bugs on purpose,
 //! which must be found.
 
 #![cfg(test)]

@@ -15,14 +15,19 @@ pub fn pids_in_pod(uid: &str, text: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
+    let also = uid.replace('-', "_");
     let mut pids: Vec<u32> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            (groups.contains(uid) || groups.contains(&uid.replace('-', "_"))) && command.contains(text)
+            // The command line is read out of the memory of the process: of few of them.
+            (groups.contains(uid) || groups.contains(&also)) && {
+                let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&command)
+                    .replace('\0', " ")
+                    .contains(text)
+            }
         })
         .collect();
     pids.sort_unstable();
@@ -99,12 +104,15 @@ fn end(pid: u32) -> Result<bool> {
 pub async fn wait_controller_replaced(client: &Client, old: u32) -> Result<u32> {
     let deadline = Instant::now() + Duration::from_secs(PATIENCE);
     while Instant::now() < deadline {
-        if let Ok(pid) = controller_pid(client).await
-            && pid != old
-        {
-            return Ok(pid);
+        let pod = controller_pod(client).await.ok().and_then(|pod| pod.uid());
+        // In the same Pod, most of the time: then the API server need not be asked again.
+        for _ in 0..20 {
+            let pids = pod.as_ref().map(|uid| pids_in_pod(uid, "skyward"));
+            if let Some(pid) = pids.unwrap_or_default().first().filter(|pid| **pid != old) {
+                return Ok(*pid);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     bail!("no new controller process within {PATIENCE} s of the old one's end")
 }
