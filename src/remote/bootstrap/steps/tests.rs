@@ -16,6 +16,18 @@ fn facts() -> Facts {
     }
 }
 
+/// A script that finds or installs uv, and says where it is.
+#[cfg(target_os = "linux")]
+fn finds_uv(home: &std::path::Path) -> String {
+    Script::default()
+        .set("home", &home.display().to_string())
+        .set("env", "nowhere")
+        .set("link_mode", "copy")
+        .then(UV)
+        .then("\necho \"$skyward_uv\"")
+        .text("x")
+}
+
 /// The step of a controller that was killed goes on for a while beside the next one's.
 #[cfg(target_os = "linux")]
 #[test]
@@ -38,13 +50,7 @@ fn an_installation_that_is_under_way_is_waited_for() {
     let lock = fs::File::create(path("bootstrap/uv.lock")).unwrap();
     lock.lock().unwrap();
 
-    let text = Script::default()
-        .set("home", &home.path().display().to_string())
-        .set("env", "nowhere")
-        .set("link_mode", "copy")
-        .then(UV)
-        .then("\necho \"$skyward_uv\"")
-        .text("x");
+    let text = finds_uv(home.path());
     let mut step = process::Command::new("sh")
         .args(["-c", &text])
         .env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()))
@@ -99,13 +105,7 @@ fn uv_comes_from_the_users_index_without_a_pip_that_nobody_needs() {
     )
     .unwrap();
     fs::set_permissions(path("bin/python3"), fs::Permissions::from_mode(0o755)).unwrap();
-    let text = Script::default()
-        .set("home", &home.path().display().to_string())
-        .set("env", "nowhere")
-        .set("link_mode", "copy")
-        .then(UV)
-        .then("\necho \"$skyward_uv\"")
-        .text("x");
+    let text = finds_uv(home.path());
     let output = process::Command::new("sh")
         .args(["-c", &text])
         .env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()))
