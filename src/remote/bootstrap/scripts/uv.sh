@@ -81,17 +81,20 @@ install_uv_alone() {
   rm -rf "$skyward_home/uv"
   python3 -m venv --without-pip "$skyward_home/uv" </dev/null >/dev/null 2>&1 || return 100
   "$skyward_home/uv/bin/python" -c '
-import sys
+import subprocess, sys
 try:
     import ensurepip
     run = ensurepip._run_pip
     # It would install pip, and from nowhere but its wheel.
     ensurepip._run_pip = lambda _, *paths: run(sys.argv[1:], *paths)
     ensurepip._disable_pip_configuration_settings = lambda: None
-    bootstrap = ensurepip._bootstrap
-except (ImportError, AttributeError):
-    sys.exit(100)
-sys.exit(bootstrap())
+    status = ensurepip._bootstrap()
+except subprocess.CalledProcessError as error:
+    # That pip has said why.
+    status = error.returncode
+except Exception:
+    status = 100
+sys.exit(status)
 ' install --quiet --disable-pip-version-check uv </dev/null
 }
 
