@@ -78,46 +78,64 @@ fn an_installation_that_is_under_way_is_waited_for() {
     assert!(!path("installs").exists(), "it took what the other one made");
 }
 
-/// A new environment with a pip of its own takes twice as long.
+/// Finds or installs uv in this home, on a machine that has Python alone, from this index.
 #[cfg(target_os = "linux")]
-#[test]
-fn uv_comes_from_the_users_index_without_a_pip_that_nobody_needs() {
+fn find_uv(home: &std::path::Path, index: &str) -> std::process::Output {
     use std::{fs, os::unix::fs::PermissionsExt, process};
 
-    use crate::testing::packages::Index;
-
-    let index = Index::public();
-    index.has_program("uv", "#!/bin/sh\necho uv 1.0\n");
-    let home = tempfile::tempdir().unwrap();
-    let path = |name: &str| home.path().join(name);
     for folder in ["bootstrap", "bin"] {
-        fs::create_dir_all(path(folder)).unwrap();
+        fs::create_dir_all(home.join(folder)).unwrap();
     }
-    // Of the programs of this machine only Python counts, since there may be a uv beside it.
+    // There may be a uv beside the interpreter of this machine.
     let found = process::Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
         .output()
         .unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
-    fs::write(
-        path("bin/python3"),
-        format!("#!/bin/sh\nexec {} \"$@\"\n", found.trim()),
-    )
-    .unwrap();
-    fs::set_permissions(path("bin/python3"), fs::Permissions::from_mode(0o755)).unwrap();
-    let text = finds_uv(home.path());
-    let output = process::Command::new("sh")
-        .args(["-c", &text])
-        .env("PATH", format!("{}:/usr/bin:/bin", path("bin").display()))
-        .env("HOME", home.path())
-        .env("PIP_INDEX_URL", index.simple())
+    let python = home.join("bin/python3");
+    fs::write(&python, format!("#!/bin/sh\nexec {} \"$@\"\n", found.trim())).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    process::Command::new("sh")
+        .args(["-c", &finds_uv(home)])
+        .env("PATH", format!("{}:/usr/bin:/bin", home.join("bin").display()))
+        .env("HOME", home)
+        .env("PIP_INDEX_URL", index)
         .env("no_proxy", "localhost")
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// A new environment with a pip of its own takes twice as long.
+#[cfg(target_os = "linux")]
+#[test]
+fn uv_comes_from_the_users_index_without_a_pip_that_nobody_needs() {
+    let index = crate::testing::packages::Index::public();
+    index.has_program("uv", "#!/bin/sh\necho uv 1.0\n");
+    let home = tempfile::tempdir().unwrap();
+    let output = find_uv(home.path(), &index.simple());
     let said = String::from_utf8_lossy(&output.stdout);
-    let uv = path("uv/bin/uv").display().to_string();
+    let uv = home.path().join("uv/bin/uv").display().to_string();
     assert_eq!(said.lines().last(), Some(uv.as_str()), "{output:?}");
-    assert!(!path("uv/bin/pip").exists());
+    assert!(!home.path().join("uv/bin/pip").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_index_without_uv_is_told_by_pip_itself_and_asked_once() {
+    let index = crate::testing::packages::Index::public();
+    let home = tempfile::tempdir().unwrap();
+    let output = find_uv(home.path(), &index.simple());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert_eq!(
+        said.matches("No matching distribution found for uv").count(),
+        1,
+        "{said}"
+    );
+    assert!(
+        said.contains("uv could not be installed") && !said.contains("Traceback"),
+        "{said}"
+    );
 }
 
 #[test]
