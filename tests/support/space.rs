@@ -17,6 +17,7 @@ use kube::{
         ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
         PostParams, WatchEvent, WatchParams,
     },
+    runtime::wait::await_condition,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -350,17 +351,11 @@ impl Space {
         K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
         <K as Resource>::DynamicType: Default,
     {
-        let deadline = Instant::now() + Duration::from_secs(seconds);
-        let mut last = None;
-        while Instant::now() < deadline {
-            // A busy API server refuses now and then: its last answer counts.
-            match self.api::<K>().get_opt(name).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(object)) => last = Some(Ok(object)),
-                Err(error) => last = Some(Err(error)),
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+        let api = self.api::<K>();
+        if is_gone_within(seconds, &api, name).await {
+            return Ok(());
         }
+        let last = api.get_opt(name).await;
         bail!(
             "\"{}/{name}\" still exists after {seconds} s: {last:#?}",
             self.name
@@ -388,11 +383,17 @@ impl Space {
         // The last machine may have gone a moment ago, and stand in a status still.
         let allow = json!({"metadata": {"annotations": {"skyward.dev/allow-deletion": "true"}}});
         let as_is = PatchParams::default();
-        for provider in providers.list(&ours).await?.items {
-            let name = provider.name_any();
-            let allowed = providers.patch(&name, &as_is, &Patch::Merge(&allow)).await;
+        let names: Vec<String> = providers
+            .list(&ours)
+            .await?
+            .items
+            .iter()
+            .map(Provider::name_any)
+            .collect();
+        for name in &names {
+            let allowed = providers.patch(name, &as_is, &Patch::Merge(&allow)).await;
             let ordered = match allowed {
-                Ok(_) => providers.delete(&name, &DeleteParams::default()).await.map(drop),
+                Ok(_) => providers.delete(name, &DeleteParams::default()).await.map(drop),
                 Err(error) => Err(error),
             };
             match ordered {
@@ -401,18 +402,12 @@ impl Space {
                 other => other?,
             }
         }
-        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
-        loop {
-            let left = providers.list_metadata(&ours).await?.items;
-            let Some(first) = left.first() else { return Ok(()) };
-            if Instant::now() >= deadline {
-                bail!(
-                    "Provider {} was not gone {PATIENCE} s after its deletion",
-                    first.name_any()
-                );
+        for name in &names {
+            if !is_gone_within(PATIENCE, &providers, name).await {
+                bail!("Provider {name} was not gone {PATIENCE} s after its deletion");
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
         }
+        Ok(())
     }
 
     /// Deletes the namespace and waits until it is gone: nothing of ours may hold it. The
@@ -420,14 +415,10 @@ impl Space {
     pub async fn finish(mut self) -> Result {
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         namespaces.delete(&self.name, &DeleteParams::default()).await?;
-        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
-        while Instant::now() < deadline {
-            if matches!(namespaces.get_opt(&self.name).await, Ok(None)) {
-                self.delete_providers().await?;
-                self.finished = true;
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        if is_gone_within(PATIENCE, &namespaces, &self.name).await {
+            self.delete_providers().await?;
+            self.finished = true;
+            return Ok(());
         }
         let left = self.kubectl(&["get", "skyward,pods", "-o", "yaml"]).await?;
         let namespace = namespaces.get_opt(&self.name).await?;
@@ -440,6 +431,23 @@ impl Space {
             left.stdout
         )
     }
+}
+
+/// Waits, by a watch, until no object has that name.
+async fn is_gone_within<K>(seconds: u64, api: &Api<K>, name: &str) -> bool
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let gone = async {
+        let is_gone = |object: Option<&K>| object.is_none();
+        // A busy API server refuses now and then.
+        while await_condition(api.clone(), name, is_gone).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(seconds), gone)
+        .await
+        .is_ok()
 }
 
 /// Another one with each process that leads the operator.

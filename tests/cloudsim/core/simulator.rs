@@ -137,12 +137,11 @@ impl Default for Builder {
 
 async fn serve_and_tick(listener: TcpListener, sim: Arc<Sim>) {
     let ticks = async {
-        loop {
+        while sim.clock().is_real() {
             tokio::time::sleep(TICK).await;
-            if sim.clock().is_real() {
-                sim.catch_up();
-            }
+            sim.catch_up();
         }
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         _ = server::serve(listener, sim.clone()) => {}
