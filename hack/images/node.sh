@@ -32,7 +32,8 @@ add_uv() {
   local pip found
   pip=$(mktemp -d)
   virtual_environment "$pip" || return
-  "$pip/bin/pip" install --quiet --no-compile --disable-pip-version-check --no-deps --only-binary :all: "uv==$UV" || return
+  "$pip/bin/pip" install --quiet --no-compile --disable-pip-version-check --no-deps --only-binary :all: "uv==$UV" ||
+    die "pip could not get uv $UV from this machine's package index ('pip config list' shows which one that is)"
   install -D -m 755 "$pip/bin/uv" "$1/usr/local/bin/uv"
   found=("$pip"/lib/python*/site-packages/uv-*.dist-info/licenses)
   mkdir -p "$1/usr/share/doc/uv"
