@@ -33,8 +33,6 @@ async fn packages_variables_and_certificates_of_the_image_are_on_the_machine() -
         "caBundleRef": {"name": "proxy"},
     });
     space.pool("p", 1, json!({"image": image})).await?;
-    // No uv is found along this path, as on most images: it comes from the index first.
-    env.push(json!({"name": "PATH", "value": "/usr/sbin:/usr/bin:/sbin:/bin"}));
     let wrong = json!({"pip": ["no-such-package-of-anybody"], "env": env, "caBundleRef": {"name": "proxy"}});
     space
         .pool("typo", 1, json!({"image": wrong, "maxProvisionAttempts": 1}))
