@@ -12,7 +12,7 @@ set -euo pipefail
 
 NAME=skyward.dev/node
 SUITE=bookworm
-# Without it, each Pod with packages would install uv first: five seconds of a processor.
+# A Pod with packages would else install uv first: five seconds of a processor.
 UV=0.13.9
 PACKAGES=openssh-server,python3,python3-venv,ca-certificates,iproute2,procps,git
 OUT=$SKYWARD_IMAGES/node.tar
@@ -27,7 +27,7 @@ mirror() {
   printf '%s\n' "$uri"
 }
 
-# add_uv ROOT: from this machine's own package index.
+# add_uv ROOT: puts uv into that root file system, from this machine's own package index.
 add_uv() {
   local pip found
   pip=$(mktemp -d)

@@ -15,7 +15,7 @@ use crate::{CONTROLLER, story_without_cloud};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/training");
 /// Steps of the trainings here.
-const STEPS: u64 = 300;
+const STEPS: u64 = 600;
 /// A machine is lost after so many steps, when there are checkpoints.
 const LOST_AFTER: u64 = 40;
 
