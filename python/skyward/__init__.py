@@ -13,27 +13,24 @@ The package needs nothing but Python (3.10 or newer) and is on the path of every
 Task; there is nothing to install.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from skyward._info import (
-    AcceleratorInfo,
-    InstanceInfo,
-    NetworkInfo,
-    NotInTaskError,
-    PeerInfo,
-    instance_info,
-    is_head,
-)
-from skyward._shard import shard
-
+# Type checkers know this name. The one of `typing` would cost each start of Python more than all else here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from skyward import storage
     from skyward._accelerator import current_accelerator, is_nvidia, is_trainium
+    from skyward._info import (
+        AcceleratorInfo,
+        InstanceInfo,
+        NetworkInfo,
+        NotInTaskError,
+        PeerInfo,
+        instance_info,
+        is_head,
+    )
     from skyward._output import CallbackWriter, redirect_output, silent, stderr, stdout
     from skyward._progress import progress
     from skyward._sampler import DistributedSampler
+    from skyward._shard import shard
     from skyward.storage import Storage
 
 __all__ = [
@@ -60,16 +57,24 @@ __all__ = [
 ]
 
 
-# What few Tasks use is imported when it is: all of it would double the time of each start.
+# A module is imported when a Task uses it: all of them would take several times as long as Python's own start.
 _LATER = {
+    "AcceleratorInfo": "_info",
     "CallbackWriter": "_output",
     "DistributedSampler": "_sampler",
+    "InstanceInfo": "_info",
+    "NetworkInfo": "_info",
+    "NotInTaskError": "_info",
+    "PeerInfo": "_info",
     "Storage": "storage",
     "current_accelerator": "_accelerator",
+    "instance_info": "_info",
+    "is_head": "_info",
     "is_nvidia": "_accelerator",
     "is_trainium": "_accelerator",
     "progress": "_progress",
     "redirect_output": "_output",
+    "shard": "_shard",
     "silent": "_output",
     "stderr": "_output",
     "stdout": "_output",

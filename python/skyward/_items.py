@@ -298,7 +298,7 @@ def forking(here: Run, connection: socket.socket) -> Run:
     from skyward import _warm
 
     # What a fork needs is imported before it, not in each.
-    for name in ("inspect", "io", "json", "random", "weakref"):
+    for name in ("inspect", "io", "json", "random", "weakref", "skyward._shard"):
         importlib.import_module(name)
     _warm.seed()
     # Objects that no collection visits stay shared.

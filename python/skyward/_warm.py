@@ -28,8 +28,8 @@ OLDEST = (3, 10)
 # Bytes of an order, at most: a shim sends less.
 LONGEST = 64 * 1024 * 1024
 DESCRIPTORS = 5
-# What runs import in any case.
-RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "weakref", "skyward._run")
+# What most runs import.
+RUNS = ("inspect", "json", "random", "signal", "site", "traceback", "weakref", "skyward._run", "skyward._shard")
 # Files of a driver that no fork may share.
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/neuron", "/dev/accel")
 # What every interpreter looks for when it starts, and imports if it is there.
