@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/target-cluster.sh"
 
-"$SKYWARD_ROOT/hack/images/node.sh" >/dev/null
+"$SKYWARD_ROOT/hack/images/node.sh" --agent "$SKYWARD_AGENT" >/dev/null
 operator=$("$SKYWARD_ROOT/hack/images/operator.sh" --agent "$SKYWARD_AGENT" "$SKYWARD_TARGET_BIN/skyward")
 if [ "${1:-}" != --no-load ]; then
   if [ -n "${REGISTRY:-}" ]; then

@@ -190,7 +190,7 @@ pack_images() {
       operators+=("$work/operator-$platform.tar")
     fi
     if [ -e "$from/$platform/node.tar" ]; then
-      nodes+=("$from/$platform/node.tar")
+      nodes+=("$(hack/images/node.sh --agent "$from/$platform/skyward-agent" --base "$from/$platform/node.tar" --out "$work/node-$platform.tar")")
     else
       warn "note: there is no node image for $platform: make it as root on such a machine ('hack/images/node.sh'), and put it at $from/$platform/node.tar"
     fi

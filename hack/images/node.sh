@@ -4,6 +4,9 @@
 # with debootstrap, so without Docker and without a registry.
 #
 #   hack/images/node.sh      prints the path of the archive
+#   hack/images/node.sh --agent AGENT [--base TAR] [--out TAR]
+#                            the same, or that archive, with one more layer: the agent, which the operator then need
+#                            not send to each Pod (the operator looks where this puts it, and sends it to all other machines)
 #
 # No host keys (each machine makes its own), no package lists, no caches, and
 # nothing of this machine's: not its certificate authorities either.
@@ -16,6 +19,7 @@ SUITE=bookworm
 UV=0.13.9
 PACKAGES=openssh-server,python3,python3-venv,ca-certificates,iproute2,procps,git
 OUT=$SKYWARD_IMAGES/node.tar
+BASE=$SKYWARD_IMAGES/node-base.tar
 
 # mirror: the URL from which this machine gets Debian, by apt's own settings.
 mirror() {
@@ -65,7 +69,7 @@ build() {
   # sshd refuses to start without it, and no init makes it.
   mkdir -p "$root/run/sshd"
   chmod 755 "$root/run/sshd"
-  python3 "$SKYWARD_ROOT/hack/images/oci.py" --out "$OUT" --tag "$NAME:dev" --digest-tag "$NAME" --rootfs "$root" --cmd /bin/bash \
+  python3 "$SKYWARD_ROOT/hack/images/oci.py" --out "$BASE" --tag "$NAME:dev" --digest-tag "$NAME" --rootfs "$root" --cmd /bin/bash \
     --label org.opencontainers.image.title="Skyward node" --label org.opencontainers.image.base.name="debian:$SUITE"
 }
 
@@ -76,14 +80,36 @@ if [ "${1:-}" = --build ]; then
   exit
 fi
 
-key=$(digest "${BASH_SOURCE[0]}" "$SKYWARD_ROOT/hack/images/oci.py")
+agent='' base='' out=$OUT
+while (($#)); do
+  case $1 in
+    --agent) agent=$2 ;;
+    --base) base=$2 ;;
+    --out) out=$2 ;;
+    *) die "usage: hack/images/node.sh [--agent AGENT [--base TAR] [--out TAR]]" ;;
+  esac
+  shift 2
+done
+
 exec {lock}>"$SKYWARD_IMAGES/node.lock"
 flock -n "$lock" || quietly "wait for another build of the node image" flock "$lock" >&2
-if [ ! -f "$OUT" ] || [ "$(cat "$SKYWARD_IMAGES/node.key" 2>/dev/null)" != "$key" ]; then
-  [ "$(id -u)" = 0 ] || die "building the node image needs root: debootstrap makes a root file system"
-  debian debootstrap >&2
-  [ -n "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit)" ] || quietly "apt-get update" apt-get update >&2
-  quietly "build the node image (about a minute)" "${BASH_SOURCE[0]}" --build >&2
-  printf '%s\n' "$key" >"$SKYWARD_IMAGES/node.key"
+if [ -z "$base" ]; then
+  base=$BASE
+  key=$(digest "${BASH_SOURCE[0]}" "$SKYWARD_ROOT/hack/images/oci.py")
+  if [ ! -f "$base" ] || [ "$(cat "$SKYWARD_IMAGES/node.key" 2>/dev/null)" != "$key" ]; then
+    [ "$(id -u)" = 0 ] || die "building the node image needs root: debootstrap makes a root file system"
+    debian debootstrap >&2
+    [ -n "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit)" ] || quietly "apt-get update" apt-get update >&2
+    quietly "build the node image (about a minute)" "${BASH_SOURCE[0]}" --build >&2
+    printf '%s\n' "$key" >"$SKYWARD_IMAGES/node.key"
+  fi
 fi
-printf '%s\n' "$OUT"
+if [ -z "$agent" ]; then
+  printf '%s\n' "$base"
+  exit
+fi
+[ -x "$agent" ] || die "$agent is not there; 'make build' builds it"
+sum=$(sha256sum "$agent")
+python3 "$SKYWARD_ROOT/hack/images/oci.py" --out "$out" --tag "$NAME:dev" --digest-tag "$NAME" --base "$base" \
+  --add "$agent=/usr/local/share/skyward/skyward-agent-${sum:0:12}" >/dev/null
+printf '%s\n' "$out"

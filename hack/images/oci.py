@@ -8,6 +8,7 @@ and order are fixed, so an image changes its digest only when its content did.
 
     oci.py --out image.tar --tag skyward.dev/pause:dev --add pause=/pause --entrypoint /pause
     oci.py --out image.tar --tag skyward.dev/node:dev --rootfs /path/to/tree --cmd /bin/bash
+    oci.py --out larger.tar --tag skyward.dev/node:dev --base image.tar --add agent=/usr/local/share/agent
 
 Layers are not compressed: the archives are read on the machine that wrote them.
 Prints the image's digest.
@@ -135,6 +136,22 @@ class Archive:
         self.tar.addfile(info, file)
 
 
+class Base:
+    """The image that another one is made on: its layers, and what they run."""
+
+    def __init__(self, path):
+        self.tar = tarfile.open(path)
+        listed = json.load(self.tar.extractfile("index.json"))["manifests"][0]
+        manifest = json.load(self.blob(listed["digest"]))
+        self.architecture = listed["platform"]["architecture"]
+        self.layers = manifest["layers"]
+        image = json.load(self.blob(manifest["config"]["digest"]))
+        self.config, self.diff_ids, self.history = image["config"], image["rootfs"]["diff_ids"], image["history"]
+
+    def blob(self, digest):
+        return self.tar.extractfile("blobs/" + digest.replace(":", "/"))
+
+
 def compact(value):
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
@@ -144,6 +161,7 @@ def main():
     parser.add_argument("--out", required=True, metavar="TAR")
     parser.add_argument("--tag", action="append", required=True, metavar="NAME:TAG")
     parser.add_argument("--digest-tag", metavar="NAME", help="also tag NAME:<first 12 digits of the content's digest>")
+    parser.add_argument("--base", metavar="TAR", help="an image of oci.py; what is added makes one more layer")
     parser.add_argument("--rootfs", metavar="DIR", help="a whole root file system, as a layer")
     parser.add_argument("--add", action="append", default=[], metavar="FILE=/PATH", help="one file into the layer")
     parser.add_argument("--text", action="append", default=[], metavar="/PATH=TEXT", help="a small file with this content")
@@ -157,6 +175,7 @@ def main():
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--architecture", default={"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine))
     args = parser.parse_args()
+    base = Base(args.base) if args.base else None
 
     out_dir = os.path.dirname(os.path.abspath(args.out))
     os.makedirs(out_dir, exist_ok=True)
@@ -185,8 +204,15 @@ def main():
                 info.linkname = to
                 layer.addfile(info)
         layer_hex, layer_size = hashing.sha.hexdigest(), hashing.size
+        layers = [*(base.layers if base else []), {
+            "mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer_hex}", "size": layer_size,
+        }]
 
-        config = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", *args.env], "WorkingDir": args.workdir}
+        made = {"created": "1970-01-01T00:00:00Z", "created_by": "hack/images/oci.py"}
+        config = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "WorkingDir": args.workdir}
+        if base:
+            config = base.config
+        config["Env"] += args.env
         if args.entrypoint:
             config["Entrypoint"] = args.entrypoint
         if args.cmd:
@@ -194,26 +220,29 @@ def main():
         if args.user:
             config["User"] = args.user
         if args.label:
-            config["Labels"] = dict(pair.split("=", 1) for pair in args.label)
+            config.setdefault("Labels", {}).update(pair.split("=", 1) for pair in args.label)
+        architecture = base.architecture if base else args.architecture
         image = compact({
-            "architecture": args.architecture,
+            "architecture": architecture,
             "os": "linux",
             "created": "1970-01-01T00:00:00Z",
             "config": config,
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hex}"]},
-            "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "hack/images/oci.py"}],
+            "rootfs": {"type": "layers", "diff_ids": [*(base.diff_ids if base else []), f"sha256:{layer_hex}"]},
+            "history": [*(base.history if base else []), made],
         })
 
         partial = args.out + ".partial"
         with open(partial, "wb") as file:
             archive = Archive(file)
+            for layer in layers[:-1]:
+                archive.blob_file(base.blob(layer["digest"]), layer["digest"].split(":")[1], layer["size"])
             archive.blob_file(layer_file, layer_hex, layer_size)
             config_digest, config_size = archive.blob(image)
             manifest = compact({
                 "schemaVersion": 2,
                 "mediaType": "application/vnd.oci.image.manifest.v1+json",
                 "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": config_digest, "size": config_size},
-                "layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": f"sha256:{layer_hex}", "size": layer_size}],
+                "layers": layers,
             })
             digest, size = archive.blob(manifest)
             tags = list(args.tag)
@@ -227,14 +256,14 @@ def main():
                     "mediaType": "application/vnd.oci.image.manifest.v1+json",
                     "digest": digest,
                     "size": size,
-                    "platform": {"architecture": args.architecture, "os": "linux"},
+                    "platform": {"architecture": architecture, "os": "linux"},
                     "annotations": {"io.containerd.image.name": tag, "org.opencontainers.image.ref.name": tag.rsplit(":", 1)[1]},
                 } for tag in tags],
             }))
             archive.file("manifest.json", compact([{
                 "Config": "blobs/sha256/" + config_digest.split(":")[1],
                 "RepoTags": tags,
-                "Layers": [f"blobs/sha256/{layer_hex}"],
+                "Layers": ["blobs/" + layer["digest"].replace(":", "/") for layer in layers],
             }]))
             archive.tar.close()
     os.replace(partial, args.out)

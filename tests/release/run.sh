@@ -50,6 +50,32 @@ said=$(hack/release.sh pack "$WORK/programs" "$WORK/two" 2>&1) || bad "a release
 mkdir "$WORK/theirs"
 if said=$(hack/release.sh pack "$WORK/programs" "$WORK/theirs" 2>&1); then bad "a folder of somebody's is left alone" "$said"; fi
 
+# --- the node image ----------------------------------------------------------
+
+cp -r "$WORK/programs" "$WORK/with-node"
+python3 hack/images/oci.py --out "$WORK/with-node/linux-amd64/node.tar" --tag skyward.dev/node:dev --architecture amd64 \
+  --text $'/etc/os-release=a stub\n' --cmd /bin/bash >/dev/null
+said=$(hack/release.sh pack "$WORK/with-node" "$WORK/three" 2>&1) || bad "a release with a node image is packed" "$said"
+said=$(python3 - "$WORK/three" "$version" "$WORK/with-node/linux-amd64/skyward-agent" 2>&1 <<'PYTHON'
+import gzip, hashlib, io, json, pathlib, sys, tarfile
+
+layout = tarfile.open(pathlib.Path(sys.argv[1]) / f"node-{sys.argv[2]}.oci.tar")
+read = lambda digest: layout.extractfile("blobs/" + digest.replace(":", "/")).read()
+(top,) = json.load(layout.extractfile("index.json"))["manifests"]
+(image,) = json.loads(read(top["digest"]))["manifests"]
+manifest = json.loads(read(image["digest"]))
+config = json.loads(read(manifest["config"]["digest"]))
+layers = [gzip.decompress(read(layer["digest"])) for layer in manifest["layers"]]
+assert config["config"]["Cmd"] == ["/bin/bash"] and config["architecture"] == "amd64", config
+assert config["rootfs"]["diff_ids"] == ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers], config
+base, own = (tarfile.open(fileobj=io.BytesIO(layer)) for layer in layers)
+assert base.extractfile("etc/os-release").read() == b"a stub\n", base.getnames()
+agent = pathlib.Path(sys.argv[3]).read_bytes()
+name = "usr/local/share/skyward/skyward-agent-" + hashlib.sha256(agent).hexdigest()[:12]
+assert own.extractfile(name).read() == agent and own.getmember(name).mode == 0o755, own.getnames()
+PYTHON
+) || bad "the node image brings the agent of its release" "$said"
+
 # --- what it has -------------------------------------------------------------
 
 said=$(python3 - "$release" "$version" 2>&1 <<'PYTHON'

@@ -20,6 +20,8 @@ mod tests;
 
 const PREPARE: &str = include_str!("scripts/prepare.sh");
 const UPLOAD: &str = include_str!("scripts/upload.sh");
+/// Where an image may bring agents, under the names that they have on machines: `hack/images/node.sh` puts one there.
+const OF_IMAGE: &str = "/usr/local/share/skyward";
 const CERTIFICATES: &str = concat!(
     include_str!("scripts/bundle.sh"),
     include_str!("scripts/certificates.sh")
@@ -69,6 +71,7 @@ pub(super) fn prepare(spec: &Spec, binaries: &AgentBinaries) -> Script {
         .set("environment", spec.target().unwrap_or_default())
         .set("agent_x86_64", &file("x86_64"))
         .set("agent_aarch64", &file("aarch64"))
+        .set("of_image", OF_IMAGE)
         .then(PREPARE)
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use skyward_api::{Machine, Pool, ProviderStatus, Task, TaskPhase};
 use skyward_core::Usd;
-use skyward_testkit::{OPERATOR_NAMESPACE, PATIENCE, Result, Space};
+use skyward_testkit::{OPERATOR_NAMESPACE, PATIENCE, Result, Space, certificates, image_with, package_index};
 use tokio::time::{Instant, sleep};
 
 use crate::{Story, is_there, provider, story};
@@ -257,7 +257,15 @@ const TWICE: &str = "if [ \"$SKYWARD_ATTEMPT\" = 1 ]; then sleep 3000; fi; echo 
 async fn reclaim_story(cloud: &'static str) -> Result {
     let story = story("spot", cloud).await?;
     let name = story.customer.provider(&story.space, json!({})).await?;
-    let pool = json!({"provider": name, "allocation": "Spot", "timeouts": {"shutdown": "2s"}});
+    let mut pool = json!({"provider": name, "allocation": "Spot", "timeouts": {"shutdown": "2s"}});
+    // The images of clouds have no uv: the machines of one cloud get a package, and so install it first.
+    if cloud == "verda"
+        && let Some(index) = package_index(&story.space.cluster).await?
+    {
+        certificates(&story.space, &index).await?;
+        pool["image"] = image_with(&index);
+        pool["image"]["pip"] = json!(["six"]);
+    }
     story.space.pool("p", 1, pool).await?;
     story.space.pool_ready("p").await?;
     story

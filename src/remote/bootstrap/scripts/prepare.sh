@@ -2,7 +2,7 @@
 # and what is there already.
 # Expects: wanted_home, authorized_key, worker_user, git_user, hidden (names of variables, with | in
 # between), environment (the name of the one to make; "" = none), agent_x86_64, agent_aarch64 (file names of the agent for each architecture, ""
-# where there is none).
+# where there is none), of_image (the folder in which an image may bring agents).
 set -u
 
 say step probe
@@ -102,6 +102,15 @@ case $arch in
   aarch64) agent=$skyward_agent_aarch64 ;;
   *) agent= ;;
 esac
+# Our own image brings its release's agent: to be sent one takes a third of all the work that such a machine costs. What
+# was copied is verified like what was sent.
+if [ -n "$agent" ] && [ ! -e "$skyward_home/bin/$agent" ] && [ -f "$skyward_of_image/$agent" ]; then
+  if cp "$skyward_of_image/$agent" "$skyward_home/bin/.$agent.$$" 2>/dev/null && chmod 755 "$skyward_home/bin/.$agent.$$"; then
+    mv -f "$skyward_home/bin/.$agent.$$" "$skyward_home/bin/$agent"
+  else
+    rm -f "$skyward_home/bin/.$agent.$$"
+  fi
+fi
 if [ -n "$agent" ] && [ -x "$skyward_home/bin/$agent" ]; then say agent_digest "$(sha256 "$skyward_home/bin/$agent")"; fi
 if [ -S "$skyward_home/agent.sock" ]; then say socket yes; fi
 # Which environment runs find, by the link to it; an older release made a folder, which has no name.

@@ -92,9 +92,14 @@ fn find_uv(home: &std::path::Path, index: &str) -> std::process::Output {
         .output()
         .unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
-    let python = home.join("bin/python3");
-    fs::write(&python, format!("#!/bin/sh\nexec {} \"$@\"\n", found.trim())).unwrap();
-    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = |name: &str, line: &str| {
+        let path = home.join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{line}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("python3", &format!("exec {} \"$@\"", found.trim()));
+    // Hides one that this machine has.
+    program("uv", "exit 1");
     process::Command::new("sh")
         .args(["-c", &finds_uv(home)])
         .env("PATH", format!("{}:/usr/bin:/bin", home.join("bin").display()))

@@ -24,6 +24,8 @@ unset SIM_INTRUDER SIM_INTRUDER_PROGRAM SIM_PASSWORD
 child=
 # TERM is the power button: the simulator sends it to halt the machine.
 trap 'trap "" TERM INT; [ -z "$child" ] || kill "$child" 2>/dev/null; exit 0' TERM INT
+# The Pod has the image of our own Pods; the images of clouds have neither uv nor an agent.
+rm -rf /usr/local/bin/uv /usr/local/share/skyward
 mkdir -p /run/sshd /var/lib/cloudsim
 chmod 755 /run/sshd
 

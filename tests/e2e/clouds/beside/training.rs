@@ -14,8 +14,8 @@ use skyward_testkit::{PATIENCE, PROVIDER, Result, Space, certificates, image_wit
 use crate::{CONTROLLER, story_without_cloud};
 
 const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/training");
-/// Steps of the trainings here.
-const STEPS: u64 = 600;
+/// Steps of the trainings here, as many as the samples have.
+const STEPS: u64 = 400;
 /// A machine is lost after so many steps, when there are checkpoints.
 const LOST_AFTER: u64 = 40;
 

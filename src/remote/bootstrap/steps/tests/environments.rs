@@ -292,3 +292,40 @@ fn a_python_that_came_after_the_first_look_is_not_the_machines_own() {
         assert_eq!(found(with.path()).as_deref(), Some("3.11.2"));
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_agent_that_the_image_brings_is_taken_from_it_and_measured_like_one_that_was_sent() {
+    let machine = tempfile::tempdir().unwrap();
+    let path = |name: &str| machine.path().join(name);
+    for folder in ["programs", "login/.ssh", "of_image", "built"] {
+        std::fs::create_dir_all(path(folder)).unwrap();
+    }
+    std::fs::write(path("built/skyward-agent"), "an agent").unwrap();
+    let binaries = AgentBinaries::of_this_architecture(path("built/skyward-agent")).unwrap();
+    let binary = binaries.get(std::env::consts::ARCH).unwrap().clone();
+    let digest = |home: &str| {
+        let spec = Spec {
+            home: Some(path(home).display().to_string()),
+            ..Spec::default()
+        };
+        let text = prepare(&spec, &binaries).text("::t");
+        let text = text.replace(OF_IMAGE, &path("of_image").display().to_string());
+        let output = run(machine.path(), &text);
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let digest = said
+            .lines()
+            .find_map(|line| line.strip_prefix("::t agent_digest "));
+        digest.map(str::to_owned)
+    };
+    assert_eq!(digest("without"), None);
+    let brought = path("of_image").join(binary.file_name());
+    std::fs::write(&brought, "another agent").unwrap();
+    let damaged = digest("damaged");
+    assert!(damaged.is_some() && damaged.as_ref() != Some(&binary.digest));
+    std::fs::copy(&binary.path, &brought).unwrap();
+    assert_eq!(digest("with").as_ref(), Some(&binary.digest));
+    // What the machine has is not made anew, so that one that was sent takes the place of a damaged one.
+    assert_eq!(digest("damaged"), damaged);
+}
