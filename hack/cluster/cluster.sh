@@ -54,7 +54,8 @@ alive() {
 
 # start NAME COMMAND...: fully detached. No descriptor of the caller's is kept
 # (CI waits until its pipe closes, and make's job server is a pipe too), nor its
-# environment (a proxy or KUBECONFIG set for something else must not matter), but GOGC (../lib.sh).
+# environment (a proxy or KUBECONFIG set for something else must not matter), but GOGC (../lib.sh), and how many processors
+# a component may use at a time, where COMPONENT_PROCESSORS says that (../test.sh).
 start() {
   local name=$1 pid
   shift
@@ -65,7 +66,7 @@ start() {
       if ((fd > 2)); then eval "exec $fd>&-" 2>/dev/null || true; fi
     done
     cd /
-    exec setsid env -i PATH="$PATH" HOME="$STATE" LANG=C.UTF-8 GOGC="$GOGC" "$@"
+    exec setsid env -i PATH="$PATH" HOME="$STATE" LANG=C.UTF-8 GOGC="$GOGC" ${COMPONENT_PROCESSORS:+GOMAXPROCS="$COMPONENT_PROCESSORS"} "$@"
   ) </dev/null >>"$LOGS/$name.log" 2>&1 &
   pid=$!
   # The second line is for restart.
