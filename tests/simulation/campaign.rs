@@ -1,4 +1,4 @@
-//! Runs histories on every core: with one fault at a call, from seeds, and of an operator with a bug.
+//! Runs histories on every core: with one fault at each call, from seeds, and of an operator with a bug.
 //!
 //! A failure prints its whole story, and is kept as a file of the log folder (`SKYWARD_LOG_DIR`).
 //! `SKYWARD_HISTORIES` and `SKYWARD_FIRST` choose how many seeds are tried and from which on, `SKYWARD_MINUTES`
@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Histories of an ordinary run.
-const HISTORIES: u64 = 500;
+const HISTORIES: u64 = 1_000;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
 /// Histories of users who scale: of an ordinary run, and of a round of `make soak`.
@@ -176,48 +176,49 @@ fn may_befall(luck: Luck, call: Candidate) -> bool {
 
 const STANDS_STILL: Luck = Luck::StandsStill(3 * MINUTE);
 
-/// A Pool's whole life at each kind of cloud, with this fault at one of its calls: at each of them in `make soak`, and in an
-/// ordinary run at every second one, which for the next kind is every other one.
-fn a_life_with(luck: Luck) {
-    let is_soak = number("SKYWARD_SEED").is_some();
+/// A Pool's whole life at each kind of cloud, with these faults at each of its calls.
+fn a_life_with(faults: fn(Candidate) -> Vec<Luck>) {
     alone(|| {
         for (kind, named) in ALL.iter().enumerate() {
-            let faults = move |call: Candidate| {
-                let is_told = is_soak || (call.number + kind as u64).is_multiple_of(2);
-                let befalls = is_told && may_befall(luck, call);
-                befalls.then_some(luck).into_iter().collect()
-            };
             let told = each_call(named.name(), || calm(kind, None), faults);
             println!("{}: told with {told} faults", named.name());
         }
     });
 }
 
+fn only(luck: Luck, call: Candidate) -> Vec<Luck> {
+    if may_befall(luck, call) {
+        vec![luck]
+    } else {
+        Vec::new()
+    }
+}
+
 #[test]
 fn a_process_may_die_before_any_of_its_calls() {
-    a_life_with(Luck::DiesBefore);
+    a_life_with(|call| only(Luck::DiesBefore, call));
 }
 
 #[test]
 fn a_process_may_die_after_any_of_its_calls() {
-    a_life_with(Luck::DiesAfter);
+    a_life_with(|call| only(Luck::DiesAfter, call));
 }
 
 #[test]
 fn the_answer_of_any_call_may_be_lost() {
-    a_life_with(Luck::LostAfter);
+    a_life_with(|call| only(Luck::LostAfter, call));
 }
 
 #[test]
 fn a_process_may_stand_still_before_any_of_its_calls_while_another_one_leads() {
-    a_life_with(STANDS_STILL);
+    a_life_with(|call| only(STANDS_STILL, call));
 }
 
 #[test]
 fn a_bug_that_only_a_fault_shows_is_found_by_the_child_with_that_fault() {
     alone(|| {
         let story = || calm(0, Some(Fault::FenceIgnored));
-        let told = || each_call("ignores the fence", story, |_| vec![STANDS_STILL]);
+        let told = || each_call("ignores the fence", story, |call| only(STANDS_STILL, call));
         let said = catch_unwind(told).expect_err("it is found");
         let said = said.downcast_ref::<String>().expect("a message");
         assert!(
