@@ -102,8 +102,8 @@ case $arch in
   aarch64) agent=$skyward_agent_aarch64 ;;
   *) agent= ;;
 esac
-# Our own image brings its release's agent: to be sent one takes a third of all the work that such a machine costs. What
-# was copied is verified like what was sent.
+# Our own image brings its release's agent, so that none need be sent. A copied agent is measured like a sent one, and an agent
+# with another digest is sent anew.
 if [ -n "$agent" ] && [ ! -e "$skyward_home/bin/$agent" ] && [ -f "$skyward_of_image/$agent" ]; then
   if cp "$skyward_of_image/$agent" "$skyward_home/bin/.$agent.$$" 2>/dev/null && chmod 755 "$skyward_home/bin/.$agent.$$"; then
     mv -f "$skyward_home/bin/.$agent.$$" "$skyward_home/bin/$agent"
