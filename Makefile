@@ -20,7 +20,7 @@ ifneq (,$(findstring command,$(origin CONTEXT)))
 export SKYWARD_CONTEXT := $(CONTEXT)
 endif
 unexport KUBECONFIG CONTEXT
-export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY ARCHES RELEASE_URL FROM
+export CLUSTER REGISTRY KEEP MINUTES SEED ROUNDS PROFILE ONLY ARCHES RELEASE_URL FROM THIRD
 
 ##@ Try it
 
@@ -35,7 +35,7 @@ demo-down: ## Remove everything that the demo made
 ##@ Test it
 
 .PHONY: test
-test: ## Everything that can fail, ending with stories on the local cluster (KEEP=1 leaves it there)
+test: ## Everything that can fail, ending with stories on the local cluster (KEEP=1 leaves it there; THIRD=all)
 	@hack/test.sh test
 
 .PHONY: lint

@@ -8,6 +8,8 @@
 #   make soak ONLY=chaos           chaos alone: round after round of it, and its figures
 #   make soak ONLY=simulation      histories of the simulation alone; needs no cluster
 # SKYWARD_TORCH_INDEX names a package index with PyTorch for CPUs: then a training with it is among the stories, too.
+# `make test` tells a third of what is tried at each call, cloud or version of Python, in turn
+# (docs/decisions/0033-campaigns-by-thirds.md); this tells all of it.
 #
 # Each round runs the simulation and properties (the seed chooses their histories: 2,000 of the
 # simulation in each round; CASES says how many each property tries) and the stories of the cluster
@@ -63,6 +65,7 @@ while ((round < ROUNDS)) && { ((round == 0)) || ((SECONDS < until)); }; do
   part "chaos" cargo test --locked --workspace --test chaos -- --nocapture whatever_happens
   ((round % 5)) || part "all stories" cargo test --locked --workspace --test e2e -- --test-threads="${TEST_THREADS:-8}"
   ((round % 5)) || part "hostile bytes" env MINUTES=5 SEED="$seed" hack/fuzz.sh
-  ((round % 5)) || part "stories that ask no cloud" cargo test --locked --workspace --test clouds -- beside::
+  ((round % 5)) || part "all stories at clouds" cargo test --locked --workspace --test clouds -- --test-threads="${TEST_THREADS:-12}"
+  ((round % 5)) || part "Python package, all versions" hack/python.sh test
 done
 say "$round rounds passed, seeds $first to $((first + round - 1))."

@@ -7,6 +7,8 @@
 #   hack/test.sh [test|unit|lint|e2e|soak|fuzz|upgrade]
 #
 # upgrade goes from the release in the folder FROM (made by `make release`) to this checkout.
+# THIRD (0, 1, 2 or all) chooses what is told of the campaigns: without it each commit tells another third, and soak tells all
+# (docs/decisions/0033-campaigns-by-thirds.md).
 # KEEP=1 leaves a cluster that this run started, for a look around; TEST_BACKTRACE=1 prints the
 # frames of panics.
 set -euo pipefail
@@ -27,6 +29,14 @@ unset PYTHONDONTWRITEBYTECODE
 # Go's scheduler looks for work on each processor that it may use. Where all of them are busy anyway, components that use half
 # of them have a quarter less to do.
 export COMPONENT_PROCESSORS=${COMPONENT_PROCESSORS:-$((($(nproc) + 1) / 2))}
+
+# Commits one after the other tell each third in turn. A folder that is no clone has the first one.
+case $WHAT-${THIRD:-} in
+  *-all | soak-*) unset SKYWARD_THIRD ;;
+  *-[012]) export SKYWARD_THIRD=$THIRD ;;
+  *-) export SKYWARD_THIRD=$(($(git rev-list --count HEAD 2>/dev/null || printf 0) % 3)) ;;
+  *) die "THIRD is '$THIRD'; it can be 0, 1, 2 or all" ;;
+esac
 
 # A failure is shown in a line or two, not below a hundred lines of async frames.
 export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
@@ -353,6 +363,7 @@ s3_servers() {
   fi
 }
 tools_of_units() {
+  [ -z "${SKYWARD_THIRD:-}" ] || say "  Of the campaigns this run tells third $SKYWARD_THIRD; make $WHAT THIRD=all tells all, and so does make soak."
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
   # The clients of AWS and S3 are tested with a third-party server, within the unit and Python tests.
   stage moto tools 5 "moto, an EC2 and S3 server for the tests" hack/moto.sh
@@ -376,6 +387,7 @@ tools_of_units() {
   fi
 }
 units() {
+  [ -z "${SKYWARD_THIRD:-}" ] || say "  Of the campaigns this run tells third $SKYWARD_THIRD; make $WHAT THIRD=all tells all, and so does make soak."
   # Without uv the tests of what machines install print that they are skipped.
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # Where they run beside the tests on a cluster, these come first: they wait for answers.

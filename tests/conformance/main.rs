@@ -35,7 +35,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Mutex, time::Duration};
 use jiff::SignedDuration;
 use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{
-    Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope, shown, subject,
+    Bench, CANARY, can_be_tried, connect, is_told, machine, passes, pool, scope, shown, subject,
 };
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Market, ProviderPhase, error::ErrorClass, machine::FailureKind,
@@ -313,8 +313,11 @@ fn allowed(fault: &Fault, creates: bool, kind: &ErrorKind) -> bool {
 fn p3_p8_p10_each_fault_of_each_call_ends_with_what_was_wanted_and_is_told_by_its_kind() {
     let matrix: Mutex<Vec<(&str, Market, usize, usize)>> = Mutex::default();
     for_each(async |kind| {
+        // Calls that met all their faults on a market before. On another market their requests are the same for the most part,
+        // and a third has a third of these faults.
+        let mut known: BTreeSet<String> = BTreeSet::new();
         for market in markets(kind) {
-            let mut tried = 0;
+            let (mut tried, mut number) = (0, 0);
             // The calls in the life of a machine.
             let bench = Bench::start(kind, None).await;
             let order = bench.order(market, 0).await;
@@ -331,15 +334,19 @@ fn p3_p8_p10_each_fault_of_each_call_ends_with_what_was_wanted_and_is_told_by_it
                 for fault in faults() {
                     // No cloud says of another call that there is no capacity, quota or money.
                     let of_orders = matches!(fault, Fault::NoCapacity | Fault::Quota { .. } | Fault::Funds);
-                    if !of_orders || call == bench_create {
+                    number += 1;
+                    let is_told = call == bench_create || !known.contains(call) || is_told(number);
+                    if is_told && (!of_orders || call == bench_create) {
                         one_fault(kind, market, call, &fault).await;
                         tried += 1;
                     }
                 }
             }
-            // Each call meets at least what every call can meet.
+            // Each call meets at least what every call can meet, if it did not on another market.
             let of_every_call = faults().len() - 3;
-            assert!(tried >= calls.len() * of_every_call, "{kind} {market:?}: {tried}");
+            let new = calls.difference(&known).count();
+            assert!(tried >= new * of_every_call, "{kind} {market:?}: {tried}");
+            known.extend(calls.iter().cloned());
             matrix.lock().unwrap().push((kind, market, calls.len(), tried));
         }
     });

@@ -38,7 +38,7 @@ pub(crate) struct Candidate {
 }
 
 /// The faults, one at a time, that may befall a call.
-type Faults = fn(Candidate) -> Vec<Luck>;
+type Faults = Box<dyn Fn(Candidate) -> Vec<Luck>>;
 
 /// A fault, and the number of its call.
 type At = (u64, Luck);
@@ -130,11 +130,15 @@ pub(crate) fn befalls(number: u64, changes: bool) -> Option<Luck> {
     STORY.with_borrow_mut(|story| story.as_mut()?.befalls(number, changes))
 }
 
-/// Tells a story without a fault, and with each of these at each of its calls; answers how many that were. Panics if one of
+/// Tells a story without a fault, and with each of these faults at its calls; answers how many that were. Panics if one of
 /// them breaks a rule.
-pub(crate) fn each_call(name: &str, story: impl FnOnce() -> Play, faults: Faults) -> usize {
+pub(crate) fn each_call(
+    name: &str,
+    story: impl FnOnce() -> Play,
+    faults: impl Fn(Candidate) -> Vec<Luck> + 'static,
+) -> usize {
     STORY.set(Some(Story {
-        faults,
+        faults: Box::new(faults),
         changed: NEVER,
         children: BTreeMap::new(),
         told: 0,

@@ -2,7 +2,8 @@
 //!
 //! A failure prints its whole story, and is kept as a file of the log folder (`SKYWARD_LOG_DIR`).
 //! `SKYWARD_HISTORIES` and `SKYWARD_FIRST` choose how many seeds are tried and from which on, `SKYWARD_MINUTES`
-//! for how long; `SKYWARD_SEED` names a round of `make soak`. `SKYWARD_HISTORY=<seed>` tells one history. A seed
+//! for how long; `SKYWARD_SEED` names a round of `make soak`, and `SKYWARD_THIRD` (0, 1 or 2) the third of the campaign that a run of
+//! hack/test.sh tells. `SKYWARD_HISTORY=<seed>` tells one history. A seed
 //! fixes the world, its users, the luck of each call, and pauses after failures; it does not fix in which order
 //! a process polls its tasks, so a history that failed may need some tries until it fails again.
 
@@ -30,8 +31,9 @@ use crate::{
     time::{MINUTE, Moment, SECOND},
 };
 
-/// Histories of an ordinary run.
-const HISTORIES: u64 = 1_000;
+/// Histories of an ordinary run, if it is not of a third.
+const HISTORIES: u64 = 3 * IN_A_THIRD;
+const IN_A_THIRD: u64 = 340;
 /// Histories of a round of `make soak`.
 const IN_A_ROUND: u64 = 2_000;
 /// Histories of users who scale: of an ordinary run, and of a round of `make soak`.
@@ -176,49 +178,51 @@ fn may_befall(luck: Luck, call: Candidate) -> bool {
 
 const STANDS_STILL: Luck = Luck::StandsStill(3 * MINUTE);
 
-/// A Pool's whole life at each kind of cloud, with these faults at each of its calls.
-fn a_life_with(faults: fn(Candidate) -> Vec<Luck>) {
+/// Whether this run tells what has that number: all runs but those of a third do.
+fn is_told(told: u64) -> bool {
+    number("SKYWARD_THIRD").is_none_or(|third| told % 3 == third)
+}
+
+/// A Pool's whole life at each kind of cloud, with this fault at each of its calls. A third has it at every third call, which
+/// for the next kind is the call before: the thirds of three kinds are all calls.
+fn a_life_with(luck: Luck) {
     alone(|| {
         for (kind, named) in ALL.iter().enumerate() {
+            let faults = move |call: Candidate| {
+                let befalls = is_told(call.number + kind as u64) && may_befall(luck, call);
+                befalls.then_some(luck).into_iter().collect()
+            };
             let told = each_call(named.name(), || calm(kind, None), faults);
             println!("{}: told with {told} faults", named.name());
         }
     });
 }
 
-fn only(luck: Luck, call: Candidate) -> Vec<Luck> {
-    if may_befall(luck, call) {
-        vec![luck]
-    } else {
-        Vec::new()
-    }
-}
-
 #[test]
 fn a_process_may_die_before_any_of_its_calls() {
-    a_life_with(|call| only(Luck::DiesBefore, call));
+    a_life_with(Luck::DiesBefore);
 }
 
 #[test]
 fn a_process_may_die_after_any_of_its_calls() {
-    a_life_with(|call| only(Luck::DiesAfter, call));
+    a_life_with(Luck::DiesAfter);
 }
 
 #[test]
 fn the_answer_of_any_call_may_be_lost() {
-    a_life_with(|call| only(Luck::LostAfter, call));
+    a_life_with(Luck::LostAfter);
 }
 
 #[test]
 fn a_process_may_stand_still_before_any_of_its_calls_while_another_one_leads() {
-    a_life_with(|call| only(STANDS_STILL, call));
+    a_life_with(STANDS_STILL);
 }
 
 #[test]
 fn a_bug_that_only_a_fault_shows_is_found_by_the_child_with_that_fault() {
     alone(|| {
         let story = || calm(0, Some(Fault::FenceIgnored));
-        let told = || each_call("ignores the fence", story, |call| only(STANDS_STILL, call));
+        let told = || each_call("ignores the fence", story, |_| vec![STANDS_STILL]);
         let said = catch_unwind(told).expect_err("it is found");
         let said = said.downcast_ref::<String>().expect("a message");
         assert!(
@@ -331,7 +335,8 @@ fn the_pool_of_one_task_is_made_once_and_goes_with_it_whatever_befalls_any_call(
                     Luck::LostAfter,
                     STANDS_STILL,
                 ];
-                lucks.into_iter().filter(|luck| may_befall(*luck, call)).collect()
+                let befalls = |luck: &Luck| is_told(call.number) && may_befall(*luck, call);
+                lucks.into_iter().filter(befalls).collect()
             },
         );
         println!("a whole job: told with {told} faults");
@@ -376,11 +381,13 @@ fn whatever_happens_nothing_leaks_and_nothing_is_doubled() {
     }
     let minutes = number("SKYWARD_MINUTES");
     let round = number("SKYWARD_SEED").map(|round| HISTORIES + round * IN_A_ROUND);
-    let first = number("SKYWARD_FIRST").or(round).unwrap_or(0);
-    let count = match (minutes, round) {
-        (Some(_), _) => u64::MAX - first,
-        (None, Some(_)) => IN_A_ROUND,
-        (None, None) => HISTORIES,
+    let third = number("SKYWARD_THIRD").map(|third| third * IN_A_THIRD);
+    let first = number("SKYWARD_FIRST").or(round).or(third).unwrap_or(0);
+    let count = match (minutes, round, third) {
+        (Some(_), _, _) => u64::MAX - first,
+        (None, Some(_), _) => IN_A_ROUND,
+        (None, None, Some(_)) => IN_A_THIRD,
+        (None, None, None) => HISTORIES,
     };
     let count = number("SKYWARD_HISTORIES").unwrap_or(count);
     let time = minutes.map(|minutes| Duration::from_secs(60 * minutes));

@@ -123,11 +123,13 @@ impl Space {
         self.apply(&object).await?.ok().map(drop)
     }
 
-    /// What `kubectl skyward …` prints in this namespace.
+    /// What `kubectl skyward …` prints in this namespace. kubectl itself, which only starts the plugin, is left out: it takes
+    /// longer than the plugin.
     pub async fn plugin(&self, arguments: &[&str]) -> Result<String> {
-        let mut all = vec!["skyward", "-n", self.name.as_str()];
+        let mut all = vec!["-n", self.name.as_str()];
         all.extend_from_slice(arguments);
-        self.cluster.kubectl(&all).await?.ok()
+        let limit = Duration::from_secs(330);
+        self.cluster.run("kubectl-skyward", &all, None, limit).await?.ok()
     }
 
     /// Creates an object from JSON, or changes it to that. As `kubectl apply --server-side` does, and without it: stories
