@@ -30,6 +30,9 @@ unset PYTHONDONTWRITEBYTECODE
 # of them have a quarter less to do.
 export COMPONENT_PROCESSORS=${COMPONENT_PROCESSORS:-$((($(nproc) + 1) / 2))}
 
+# A failure is shown in a line or two, not below a hundred lines of async frames.
+export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
+WHAT=${1:-test}
 # Commits one after the other tell each third in turn. A folder that is no clone has the first one.
 case $WHAT-${THIRD:-} in
   *-all | soak-*) unset SKYWARD_THIRD ;;
@@ -37,10 +40,6 @@ case $WHAT-${THIRD:-} in
   *-) export SKYWARD_THIRD=$(($(git rev-list --count HEAD 2>/dev/null || printf 0) % 3)) ;;
   *) die "THIRD is '$THIRD'; it can be 0, 1, 2 or all" ;;
 esac
-
-# A failure is shown in a line or two, not below a hundred lines of async frames.
-export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
-WHAT=${1:-test}
 KUBECONFIG_TEST=$SKYWARD_CACHE/test/kubeconfig
 BEGUN=$SECONDS
 CLUSTER_IS_NEW=no
