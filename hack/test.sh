@@ -106,7 +106,8 @@ beside() {
   BESIDE_SAID[$name]=$said
   (
     trap - EXIT
-    trap '[ -z "$RUNNING" ] || kill -TERM "$RUNNING" 2>/dev/null; exit 143' INT TERM
+    BESIDE=() # what runs beside these stages, and not beside the others
+    trap 'kill -TERM $RUNNING "${BESIDE[@]}" 2>/dev/null || true; exit 143' INT TERM
     # shellcheck disable=SC2030 # handed over below
     SUMMARY=()
     "$@"
@@ -389,15 +390,15 @@ units() {
   [ -z "${SKYWARD_THIRD:-}" ] || say "  Of the campaigns this run tells third $SKYWARD_THIRD; make $WHAT THIRD=all tells all, and so does make soak."
   # Without uv the tests of what machines install print that they are skipped.
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
-  # Where they run beside the tests on a cluster, these come first: they wait for answers.
+  # They wait for processes.
+  beside python python_tests
   # --tests: all but the examples of comments, of which there are none (examples_in_comments).
   stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
     cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::
-  absent python python "python tests" ||
-    stage python tools 20 "python tests" nice -n 10 hack/python.sh test
+  join python
   # Its program is our crates once more, compiled with counters: nine minutes that `make test` has not (0018).
   [ "$WHAT" != test ] || return 0
   the_fuzzer
@@ -405,6 +406,7 @@ units() {
   absent fuzz tests/fuzz "hostile bytes" ||
     stage fuzz fuzzer 5 "hostile bytes: a minute of libFuzzer for all targets together" env MINUTES=1 SEED=1 nice -n 10 hack/fuzz.sh
 }
+python_tests() { absent python python "python tests" || stage python tools 20 "python tests" nice -n 10 hack/python.sh test; }
 the_fuzzer() {
   absent fuzzer tests/fuzz "build the fuzzer" ||
     stage fuzzer tools 30 "build the fuzzer: our crates once more, with counters" hack/fuzz.sh --build
@@ -453,8 +455,8 @@ stories() {
   join apart
   end_apart
   join units
-  # A good part of them waits, for idle machines and for its turn to kill the controller.
-  story e2e stories 10 e2e
+  # Ten are at work at a time, beside those that wait for their turn to kill the controller (tests/e2e/main.rs).
+  story e2e stories 16 e2e
 }
 stories_apart() {
   local program

@@ -7,15 +7,46 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use skyward_api::{Machine, TaskPhase};
 use skyward_testkit::{PATIENCE, Result, Space, kill_controller, pids_in_pod, wait_controller_replaced};
-use tokio::{sync::RwLock, time::Instant};
+use tokio::{
+    sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Instant,
+};
 
-use crate::story;
+use crate::{PLACE, PLACES, story};
 
 /// The controller is one for all stories: stories that kill it take turns. A story that holds the
 /// read lock needs something that a killed controller cannot promise, such as an Event. Stories ask
 /// for the lock as late as they can and hold it no longer than they must: their turns, one after the other, are the longest way
 /// through this program.
-pub(crate) static KILLING: RwLock<()> = RwLock::const_new(());
+pub(crate) static KILLING: Turns = Turns(RwLock::const_new(()));
+
+/// A lock whose takers leave their place among the stories at work to another story while they wait, most of them for minutes.
+pub(crate) struct Turns(RwLock<()>);
+
+impl Turns {
+    pub(crate) async fn read(&self) -> RwLockReadGuard<'_, ()> {
+        leave_place();
+        let turn = self.0.read().await;
+        take_place();
+        turn
+    }
+
+    pub(crate) async fn write(&self) -> RwLockWriteGuard<'_, ()> {
+        leave_place();
+        let turn = self.0.write().await;
+        take_place();
+        turn
+    }
+}
+
+fn leave_place() {
+    PLACE.set(None);
+}
+
+/// Takes a place if one is free. A story that has its turn goes on in any case: others wait for it.
+fn take_place() {
+    PLACE.set(PLACES.try_acquire().ok());
+}
 
 /// Waits until a leader answers: it is asked for a bundle that nobody has sent. The next story in turn may ask the leader once
 /// only, so a story that has killed the controller keeps its turn until then.

@@ -51,10 +51,24 @@ mod uploads;
 mod view;
 mod warm;
 
+use std::cell::RefCell;
+
 use skyward_testkit::{Cluster, Result, Space};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// So many stories are at work at a time, beside stories that wait for their turn ([`crash::KILLING`]) or have it. With twelve at
+/// work, machines with packages were not ready in time on two processors.
+static PLACES: Semaphore = Semaphore::const_new(10);
+
+thread_local! {
+    /// The place of this thread's story, which goes with the thread.
+    static PLACE: RefCell<Option<SemaphorePermit<'static>>> = const { RefCell::new(None) };
+}
 
 /// The cluster with the operator on it, and a namespace for one story.
 async fn story(name: &str) -> Result<Space> {
+    let place = PLACES.acquire().await?;
+    PLACE.set(Some(place));
     let cluster = Cluster::connect().await?;
     skyward_testkit::install(&cluster).await?;
     cluster.namespace(name).await
