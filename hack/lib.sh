@@ -109,6 +109,16 @@ quietly() {
   say "  $what: done ($(elapsed $((SECONDS - begun))))"
 }
 
+# remove_root FOLDER: take a root file system away that debootstrap makes. When it is interrupted it leaves /proc and /sys mounted
+# there: these must not be deleted, and would keep the folder.
+remove_root() {
+  unmount_root "$1" && rm -rf --one-file-system "$1"
+}
+unmount_root() {
+  local mount
+  for mount in "$1/proc" "$1/sys"; do ! mountpoint -q "$mount" || umount "$mount" || return; done
+}
+
 # debian PACKAGE...: install what is missing, and remove nothing for it: Docker's containerd.io,
 # for one, excludes Debian's containerd, and Docker would go with it.
 debian() {

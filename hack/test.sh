@@ -7,7 +7,7 @@
 #   hack/test.sh [test|unit|lint|e2e|soak|fuzz|upgrade]
 #
 # upgrade goes from the release in the folder FROM (made by `make release`) to this checkout.
-# THIRD (0, 1, 2 or all) chooses what is told of the campaigns: without it each commit tells another third, and soak tells all
+# THIRD (0, 1, 2 or all) chooses what is told of the campaigns: without it the third goes by the number of commits, and soak tells all
 # (docs/decisions/0033-campaigns-by-thirds.md).
 # KEEP=1 leaves a cluster that this run started, for a look around; TEST_BACKTRACE=1 prints the
 # frames of panics.
@@ -33,7 +33,7 @@ export COMPONENT_PROCESSORS=${COMPONENT_PROCESSORS:-$((($(nproc) + 1) / 2))}
 # A failure is shown in a line or two, not below a hundred lines of async frames.
 export RUST_BACKTRACE=${TEST_BACKTRACE:-0}
 WHAT=${1:-test}
-# Commits one after the other tell each third in turn. A folder that is no clone has the first one.
+# Runs of different commits tell different thirds. A folder that is no clone has the first one.
 case $WHAT-${THIRD:-} in
   *-all | soak-*) unset SKYWARD_THIRD ;;
   *-[012]) export SKYWARD_THIRD=$THIRD ;;
@@ -392,9 +392,8 @@ units() {
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # They wait for processes.
   beside python python_tests
-  # --tests: all but the examples of comments, of which there are none (examples_in_comments).
-  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 \
-    cargo test --locked --workspace --tests --exclude skyward-e2e --exclude skyward-control-plane-tests --exclude skyward-bench --no-fail-fast
+  # All but the examples of comments, of which there are none (examples_in_comments).
+  stage unit "tools sshd" 60 "unit and property tests" env SKYWARD_TEST_UV="$SKYWARD_CACHE/python-tools/bin/uv" nice -n 10 hack/unit-tests.sh
   # The program that they are part of needs a cluster to itself, and is no ordinary test.
   stage chaos tools 20 "rules and timetables of chaos" nice -n 10 \
     cargo test --locked --workspace --test chaos -- tests::

@@ -46,13 +46,12 @@ add_uv() {
 }
 
 build() {
-  local root mount
+  local root
   root=$SKYWARD_IMAGES/node.rootfs
-  rm -rf --one-file-system "$root"
-  trap 'rm -rf --one-file-system "$SKYWARD_IMAGES/node.rootfs"' EXIT
+  remove_root "$root"
+  trap 'remove_root "$SKYWARD_IMAGES/node.rootfs"' EXIT
   debootstrap --variant=minbase --include="$PACKAGES" "$SUITE" "$root" "$(mirror)"
-  # debootstrap leaves /proc and /sys mounted when it is interrupted.
-  for mount in "$root/proc" "$root/sys"; do ! mountpoint -q "$mount" || umount "$mount"; done
+  unmount_root "$root"
   rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb "$root"/var/cache/debconf/*-old \
     "$root"/etc/ssh/ssh_host_* "$root"/tmp/* "$root"/var/lib/dpkg/*-old "$root"/var/cache/ldconfig/aux-cache
   find "$root/var/log" -type f -delete

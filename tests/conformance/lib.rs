@@ -59,7 +59,7 @@ pub struct Subject {
 pub fn is_told(number: usize) -> bool {
     let third = std::env::var("SKYWARD_THIRD").ok();
     let third = third.and_then(|third| third.parse().ok());
-    third.is_none_or(|third: usize| number % 3 == third)
+    third.is_none_or(|third: usize| number % 3 == third % 3)
 }
 
 /// What the tests need for each registered provider. The tests of a new one fail until it has an

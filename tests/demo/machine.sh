@@ -9,7 +9,8 @@ WORK=$(mktemp -d)
 other=
 finish() {
   [ -z "$other" ] || kill "$other" 2>/dev/null || true
-  rm -rf "$WORK"
+  ! mountpoint -q "$WORK/root/proc" || umount "$WORK/root/proc"
+  rm -rf --one-file-system "$WORK"
 }
 trap finish EXIT
 bad() {
@@ -50,6 +51,14 @@ if said=$(PATH=$faked hack/check-tools.sh 2>&1); then bad "a full disk is seen b
 [[ $said == "the disk of $WORK/cache is 91 % full"*SKYWARD_CACHE* && $said != *$'\n'* ]] || bad "one line names it and the remedy" "$said"
 said=$(PATH=$faked hack/check-tools.sh --no-root 2>&1) || bad "unit tests need no such disk" "$said"
 rm "$WORK/fake/df"
+
+# --- a root file system whose making was interrupted ---------------------------
+
+mkdir -p "$WORK/root/proc" "$WORK/root/etc"
+mount -t proc proc "$WORK/root/proc"
+# shellcheck disable=SC2016 # the other bash has it
+said=$(bash -c '. hack/lib.sh && remove_root "$1"' _ "$WORK/root" 2>&1) || bad "what is left of a node image can be removed" "$said"
+[ ! -e "$WORK/root" ] || bad "nothing of it stays"
 
 # --- a cluster that somebody has ---------------------------------------------
 
