@@ -35,7 +35,7 @@ demo-down: ## Remove everything that the demo made
 ##@ Test it
 
 .PHONY: test
-test: ## Everything that can fail, ending with stories on the local cluster (KEEP=1 leaves it there; THIRD=all)
+test: ## Everything that can fail, ending with stories on the local cluster (KEEP=1 leaves it there; THIRD=all repeats at all clouds)
 	@hack/test.sh test
 
 .PHONY: lint

@@ -4,7 +4,8 @@
 #
 #   hack/python.sh lint|test|tools
 #
-# SKYWARD_THIRD (0, 1 or 2) leaves out two thirds of the versions between the oldest and the newest one.
+# SKYWARD_THIRD (0, 1 or 2) leaves out two thirds of the versions between the oldest and the newest one
+# (docs/decisions/0033-campaigns-by-thirds.md).
 # The linters, packages that the tests import, and uv for the tests of what machines install are installed once,
 # from the machine's own package index; `tools` does nothing else.
 set -euo pipefail
@@ -62,7 +63,9 @@ tests() {
     env -C "$SKYWARD_ROOT/python" PYTHONPYCACHEPREFIX="$said/pycache" "${line#* }" -m unittest discover >>"$said/$version" 2>&1 &
     running[$version]=$!
   done
-  for version in "${!running[@]}"; do
+  for line in "${found[@]}"; do
+    version=${line%% *}
+    [ -n "${running[$version]:-}" ] || continue
     wait "${running[$version]}" || failed=1
     cat "$said/$version"
   done

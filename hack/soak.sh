@@ -8,15 +8,15 @@
 #   make soak ONLY=chaos           chaos alone: round after round of it, and its figures
 #   make soak ONLY=simulation      histories of the simulation alone; needs no cluster
 # SKYWARD_TORCH_INDEX names a package index with PyTorch for CPUs: then a training with it is among the stories, too.
-# `make test` tells a third of what is tried at each call, cloud or version of Python, in turn
-# (docs/decisions/0033-campaigns-by-thirds.md); this tells all of it.
+# `make test` tells a third of what is repeated for each call, cloud or version of Python
+# (docs/decisions/0033-campaigns-by-thirds.md); this campaign tells all of it.
 #
 # Each round runs the simulation and properties (the seed chooses their histories: 2,000 of the
 # simulation in each round; CASES says how many each property tries) and the stories of the cluster
 # in which something is killed (the seed chooses the moments), and a round of chaos
 # (tests/e2e/chaos, the seed chooses what happens; CHAOS_TIMES=2 makes it twice as much,
 # CHAOS_CLOCK=1 lets it step this machine's clock); every fifth round runs all stories (SKYWARD_TEST_TORCH=URL, an index with a
-# PyTorch for CPUs, adds the story of tensors to all runs of them). Called by
+# PyTorch for CPUs, adds the story of tensors to all runs of them), also those at clouds, and the Python package's tests. Called by
 # hack/test.sh, which brings the cluster; the tests read SKYWARD_SEED. One history again: the line
 # that its test prints, or SKYWARD_HISTORY=<seed>.
 set -euo pipefail

@@ -363,7 +363,6 @@ s3_servers() {
   fi
 }
 tools_of_units() {
-  [ -z "${SKYWARD_THIRD:-}" ] || say "  Of the campaigns this run tells third $SKYWARD_THIRD; make $WHAT THIRD=all tells all, and so does make soak."
   stage sshd tools 0 "an OpenSSH server for the tests" openssh_server
   # The clients of AWS and S3 are tested with a third-party server, within the unit and Python tests.
   stage moto tools 5 "moto, an EC2 and S3 server for the tests" hack/moto.sh
@@ -387,7 +386,6 @@ tools_of_units() {
   fi
 }
 units() {
-  [ -z "${SKYWARD_THIRD:-}" ] || say "  Of the campaigns this run tells third $SKYWARD_THIRD; make $WHAT THIRD=all tells all, and so does make soak."
   # Without uv the tests of what machines install print that they are skipped.
   absent uv python "uv for tests" || hack/python.sh tools || warn "there is no uv for the tests"
   # They wait for processes.
@@ -495,6 +493,11 @@ on_the_cluster() {
   # shellcheck disable=SC2046 # words
   stage permissions "$(printf 'e2e-%s ' clouds e2e alone $(programs_apart))" 0 "permissions: what the chart grants is what was used" permissions
 }
+
+case $WHAT-${SKYWARD_THIRD:-} in
+  *-) ;;
+  test-* | unit-* | e2e-*) say "Third $SKYWARD_THIRD of what is repeated for each call, cloud and Python; make $WHAT THIRD=all runs all of it, and so does make soak." ;;
+esac
 
 # What is downloaded, and what needs neither cargo nor a cluster.
 preparations() {

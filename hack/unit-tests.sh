@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Runs the programs of unit and property tests, as many at a time as there are processors: most of these programs wait for a while
 # at their end, or have one long test. What a program says is shown when it has ended. `cargo test` runs one after the other.
-#
-#   hack/unit-tests.sh [ARGUMENTS OF EACH PROGRAM...]
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$SKYWARD_ROOT"
@@ -32,14 +30,13 @@ one() {
   IFS=$'\t' read -r package target folder program <<<"$1"
   said=$(mktemp -p "$WORK")
   # As cargo runs it: some tests read files of their package.
-  (cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program" "${ARGUMENTS[@]}") >"$said" 2>&1 || rc=$?
+  (cd "$folder" && CARGO_MANIFEST_DIR=$folder exec "$program") >"$said" 2>&1 || rc=$?
   # One at a time: a line of one program must not stand within what another one says.
   flock "$WORK/printing" cat <(printf '\n     Running %s of %s (%s)\n' "$target" "$package" "$program") "$said"
   [ "$rc" = 0 ] || printf 'error: %s of %s failed (exit status %s)\n' "$target" "$package" "$rc"
   return "$rc"
 }
 
-ARGUMENTS=("$@")
 running=0 failed=0
 while IFS= read -r program; do
   if ((running == $(nproc))); then

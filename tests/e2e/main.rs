@@ -57,7 +57,7 @@ use skyward_testkit::{Cluster, Result, Space};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// So many stories are at work at a time, beside stories that wait for their turn ([`crash::KILLING`]) or have it. With twelve at
-/// work, machines with packages were not ready in time on two processors.
+/// work, one machine with packages was not ready in time in a run of CI (docs/decisions/0031-how-long-make-test-takes.md).
 static PLACES: Semaphore = Semaphore::const_new(10);
 
 thread_local! {

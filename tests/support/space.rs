@@ -123,8 +123,7 @@ impl Space {
         self.apply(&object).await?.ok().map(drop)
     }
 
-    /// What `kubectl skyward …` prints in this namespace. kubectl itself, which only starts the plugin, is left out: it takes
-    /// longer than the plugin.
+    /// What `kubectl skyward …` prints in this namespace. kubectl itself, which only starts the plugin, is left out.
     pub async fn plugin(&self, arguments: &[&str]) -> Result<String> {
         let mut all = vec!["-n", self.name.as_str()];
         all.extend_from_slice(arguments);
