@@ -342,16 +342,22 @@ trap 'exit 143' TERM
 # Every cargo here is run for the whole workspace, with the programs of it as arguments:
 # dependencies are then compiled once (docs/decisions/0008-one-set-of-features.md).
 lints() {
+  lints_of_crates
+  lints_of_the_rest
+}
+lints_of_crates() {
   stage fmt tools 5 "format (cargo fmt)" cargo fmt --all --check
   stage examples tools 0 "no examples in comments that nothing compiles" examples_in_comments
-  stage go-fmt tools 0 "format (gofmt)" go_format
-  stage shell tools 0 "shell scripts (shellcheck)" shell_lint
-  absent python-lint python "python package" ||
-    stage python-lint tools 10 "python package (ruff, mypy --strict)" hack/python.sh lint
   stage dependencies tools 0 "crates of others: banned, licensed, unused (cargo deny, cargo shear)" dependency_lint
   [ "$WHAT" != lint ] || stage clippy tools 40 "clippy" cargo clippy --locked --workspace --all-targets -- -D warnings
   absent drift src/xtask "generated files" ||
     stage drift tools 20 "generated files are up to date (cargo xtask check)" cargo xtask check
+}
+lints_of_the_rest() {
+  stage go-fmt tools 0 "format (gofmt)" go_format
+  stage shell tools 0 "shell scripts (shellcheck)" shell_lint
+  absent python-lint python "python package" ||
+    stage python-lint tools 10 "python package (ruff, mypy --strict)" hack/python.sh lint
 }
 # The result store in a bucket is tried with servers that keep their promises about creates, by unit tests and a story. They
 # take two to three minutes of one processor where they are not built yet: beside the compiler they take what it leaves.
@@ -425,15 +431,13 @@ a_cluster() {
   [ -n "${OUTCOME[cluster]:-}" ] || stage cluster cluster-tools 0 "cluster up" bring_cluster
   stage images "build cluster" 0 "images" build_images
 }
-# The cluster comes up beside the compiler. That it is new, and must go at the end, is known before it begins: what a stage
+# The cluster comes up beside other stages. That it is new, and must go at the end, is known before it begins: what a stage
 # beside the others finds out is lost when it is ended. In a subshell, so that a cluster that fails ends its stage alone.
 cluster_beside() { stage cluster cluster-tools 0 "cluster up" in_subshell bring_cluster; }
 in_subshell() { ("$@"); }
-programs_and_cluster() {
+begin_cluster() {
   [ "${OUTCOME[cluster-tools]:-}" != ok ] || "$SKYWARD_ROOT/hack/cluster/cluster.sh" status >/dev/null 2>&1 || CLUSTER_IS_NEW=yes
   beside cluster cluster_beside
-  programs
-  join cluster
 }
 # story TITLE NEEDED THREADS PROGRAM [ARGUMENT...]: stories of a program, in the cluster of `needed`. Without cargo, which looks
 # at each file of the workspace first, and waits for another cargo.
@@ -550,10 +554,13 @@ case $WHAT in
     say "  Tools and the tests without a cluster run beside the lints; what they say stands after these."
     beside s3-servers s3_servers
     beside preparations preparations
-    lints
+    beside lints lints_of_the_rest
+    lints_of_crates
+    join lints
     join preparations
+    # An idle cluster takes some of the processors: it is started before the compiler only where programs are there, and so most is compiled.
+    [ ! -x "$SKYWARD_TARGET_BIN/skyward" ] || begin_cluster
     stage tests tools 0 "clippy, and build the tests" in_subshell tests_with_lints
-    programs_and_cluster
     join s3-servers
     # Tests on a cluster mostly wait.
     if [ "${OUTCOME[tests]:-}" = ok ]; then
@@ -561,6 +568,9 @@ case $WHAT in
       say "  Unit tests run beside what follows; what they say stands before the stories of e2e."
       beside units units
     fi
+    [ -n "${BESIDE[cluster]:-}" ] || begin_cluster
+    programs
+    join cluster
     on_the_cluster
     join units
     ;;

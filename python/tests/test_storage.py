@@ -50,7 +50,7 @@ class Moto:
             urllib.parse.urlencode({"Action": action, "Version": "2010-05-08", **values}).encode(),
             {"Authorization": "AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/iam/aws4_request"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.read().decode()
 
     def storage(self, **options):

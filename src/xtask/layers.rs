@@ -136,6 +136,7 @@ const TESTS: &[&str] = &[
     "skyward-e2e",
     "skyward-fuzz",
     "skyward-simulation",
+    "skyward-thirds",
     "skyward-bench",
 ];
 

@@ -55,13 +55,6 @@ pub struct Subject {
     pub delete: &'static str,
 }
 
-/// Whether this run tells what has that number in a campaign: all runs do but those that `SKYWARD_THIRD` (0, 1 or 2) gives a third.
-pub fn is_told(number: usize) -> bool {
-    let third = std::env::var("SKYWARD_THIRD").ok();
-    let third = third.and_then(|third| third.parse().ok());
-    third.is_none_or(|third: usize| number % 3 == third % 3)
-}
-
 /// What the tests need for each registered provider. The tests of a new one fail until it has an
 /// entry here.
 pub fn subject(kind: &str) -> Option<Subject> {

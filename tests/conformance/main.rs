@@ -35,12 +35,13 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Mutex, time::Duration};
 use jiff::SignedDuration;
 use skyward_cloudsim::{Fault, Rule, When};
 use skyward_conformance::{
-    Bench, CANARY, can_be_tried, connect, is_told, machine, passes, pool, scope, shown, subject,
+    Bench, CANARY, can_be_tried, connect, machine, passes, pool, scope, shown, subject,
 };
 use skyward_core::{
     Deletion, ErrorKind, MachineRef, Market, ProviderPhase, error::ErrorClass, machine::FailureKind,
 };
 use skyward_providers::registry;
+use skyward_thirds::is_told;
 use tokio::time::{Instant, sleep};
 
 /// Runs one story for every registered provider, each in a virtual time of its own, on all processors.

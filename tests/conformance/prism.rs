@@ -21,9 +21,10 @@ use std::{
 use parking_lot::Mutex;
 use rstest::rstest;
 use skyward_cloudsim::core::description::folder;
-use skyward_conformance::{Bench, connect, is_told, scope};
+use skyward_conformance::{Bench, connect, scope};
 use skyward_core::{Deletion, Market};
 use skyward_providers::registry;
+use skyward_thirds::is_told;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -80,7 +81,7 @@ fn prism_finds_nothing_wrong_with_the_requests_of_a_whole_life(
         return;
     };
     let number = registry::clouds().iter().position(|cloud| cloud.name == kind);
-    if !is_told(number.unwrap()) {
+    if !is_told(number.unwrap() as u64) {
         return;
     }
     let description = folder.join(description);

@@ -17,6 +17,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use skyward_thirds::{is_told, third};
 
 use crate::{
     branches::{self, Candidate, alone, each_call},
@@ -31,17 +32,20 @@ use crate::{
     time::{MINUTE, Moment, SECOND},
 };
 
-/// Histories of an ordinary run, if it is not of a third.
-const HISTORIES: u64 = 3 * IN_A_THIRD;
-const IN_A_THIRD: u64 = 340;
-/// Histories of a round of `make soak`.
-const IN_A_ROUND: u64 = 2_000;
-/// Histories of users who scale: of an ordinary run, and of a round of `make soak`.
-const SCALING: u64 = 40;
-const SCALING_IN_A_ROUND: u64 = 400;
-/// Histories of maps: of an ordinary run, and of a round of `make soak`.
-const MAPPING: u64 = 60;
-const MAPPING_IN_A_ROUND: u64 = 400;
+const HISTORIES: Seeds = Seeds {
+    in_a_third: 340,
+    in_a_round: 2_000,
+};
+/// Histories of users who scale.
+const SCALING: Seeds = Seeds {
+    in_a_third: 14,
+    in_a_round: 400,
+};
+/// Histories of maps.
+const MAPPING: Seeds = Seeds {
+    in_a_third: 20,
+    in_a_round: 400,
+};
 /// Seeds within which each planted fault is found from its first one on, and each of maps.
 const UNTIL_FOUND: u64 = 3_000;
 const UNTIL_FOUND_IN_MAPS: u64 = 400;
@@ -51,6 +55,29 @@ const TOLD: usize = 5;
 thread_local! {
     /// Panics of this thread: the controller survives its own, and a history must not have any.
     static PANICS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A campaign of histories from seeds: how many a third of an ordinary run and a round of `make soak` tell.
+struct Seeds {
+    in_a_third: u64,
+    in_a_round: u64,
+}
+
+impl Seeds {
+    /// The seeds of this run. Those of a round are told by no other round and by no ordinary run.
+    fn of_this_run(&self) -> Range<u64> {
+        let all = 3 * self.in_a_third;
+        if let Some(seed) = number("SKYWARD_HISTORY") {
+            return seed..seed + 1;
+        }
+        if let Some(round) = number("SKYWARD_SEED") {
+            let first = all + round * self.in_a_round;
+            return first..first + self.in_a_round;
+        }
+        third().map_or(0..all, |third| {
+            third * self.in_a_third..(third + 1) * self.in_a_third
+        })
+    }
 }
 
 /// A history that broke a rule.
@@ -138,6 +165,18 @@ fn first_failure(numbers: Range<u64>, run: impl Fn(u64) -> Play + Sync) -> Optio
     tell(numbers, 1, None, run).failures.pop()
 }
 
+fn no_seed_fails(campaign: &Seeds, history: impl Fn(u64) -> Play + Sync) {
+    if let Some(failure) = first_failure(campaign.of_this_run(), history) {
+        println!("{}", failure.story.join("\n"));
+        panic!(
+            "seed {}: {}; kept in {}",
+            failure.number,
+            failure.what,
+            keep(&failure).display()
+        );
+    }
+}
+
 /// Keeps the story of a seed that failed; answers where.
 fn keep(failure: &Failure) -> PathBuf {
     let folder = std::env::var_os("SKYWARD_LOG_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
@@ -177,11 +216,6 @@ fn may_befall(luck: Luck, call: Candidate) -> bool {
 }
 
 const STANDS_STILL: Luck = Luck::StandsStill(3 * MINUTE);
-
-/// Whether this run tells what has that number: all runs but those of a third do.
-fn is_told(told: u64) -> bool {
-    number("SKYWARD_THIRD").is_none_or(|third| told % 3 == third % 3)
-}
 
 /// A Pool's whole life at each kind of cloud, with this fault at each of its calls. A third has it at every third call, which
 /// for the next kind is the call before: the thirds of three kinds are all calls.
@@ -281,44 +315,12 @@ fn each_item_of_a_map_has_one_outcome_whatever_befalls_one_of_its_calls() {
 
 #[test]
 fn no_item_of_a_map_is_lost_or_runs_twice_whatever_happens() {
-    let numbers = match (number("SKYWARD_HISTORY"), number("SKYWARD_SEED")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, Some(round)) => {
-            let first = MAPPING + round * MAPPING_IN_A_ROUND;
-            first..first + MAPPING_IN_A_ROUND
-        }
-        (None, None) => 0..MAPPING,
-    };
-    if let Some(failure) = first_failure(numbers, |seed| mapping(seed, None)) {
-        println!("{}", failure.story.join("\n"));
-        panic!(
-            "seed {}: {}; kept in {}",
-            failure.number,
-            failure.what,
-            keep(&failure).display()
-        );
-    }
+    no_seed_fails(&MAPPING, |seed| mapping(seed, None));
 }
 
 #[test]
 fn pools_that_grow_order_machines_for_work_alone_and_end_none_that_is_needed_whatever_happens() {
-    let numbers = match (number("SKYWARD_HISTORY"), number("SKYWARD_SEED")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, Some(round)) => {
-            let first = SCALING + round * SCALING_IN_A_ROUND;
-            first..first + SCALING_IN_A_ROUND
-        }
-        (None, None) => 0..SCALING,
-    };
-    if let Some(failure) = first_failure(numbers, scaling) {
-        println!("{}", failure.story.join("\n"));
-        panic!(
-            "seed {}: {}; kept in {}",
-            failure.number,
-            failure.what,
-            keep(&failure).display()
-        );
-    }
+    no_seed_fails(&SCALING, scaling);
 }
 
 #[test]
@@ -355,10 +357,12 @@ fn nothing_is_left_of_a_task_that_is_deleted_while_its_pool_is_being_made() {
         20 * SECOND,
         60 * SECOND,
     ];
-    let kinds = ALL.len() as u64;
-    let failure = first_failure(0..kinds * moments.len() as u64, |number| {
-        let moment = moments[(number / kinds) as usize];
-        whole_job((number % kinds) as usize, Some(moment))
+    // A third has each kind and each moment, and the next kind at the moment before.
+    let cases = (0..ALL.len()).flat_map(|kind| (0..moments.len()).map(move |nth| (kind, nth)));
+    let cases: Vec<_> = cases.filter(|(kind, nth)| is_told((kind + nth) as u64)).collect();
+    let failure = first_failure(0..cases.len() as u64, |number| {
+        let (kind, nth) = cases[number as usize];
+        whole_job(kind, Some(moments[nth]))
     });
     if let Some(failure) = failure {
         panic!("{}:\n{}", failure.what, failure.story.join("\n"));
@@ -380,15 +384,9 @@ fn whatever_happens_nothing_leaks_and_nothing_is_doubled() {
         return;
     }
     let minutes = number("SKYWARD_MINUTES");
-    let round = number("SKYWARD_SEED").map(|round| HISTORIES + round * IN_A_ROUND);
-    let third = number("SKYWARD_THIRD").map(|third| third % 3 * IN_A_THIRD);
-    let first = number("SKYWARD_FIRST").or(round).or(third).unwrap_or(0);
-    let count = match (minutes, round, third) {
-        (Some(_), _, _) => u64::MAX - first,
-        (None, Some(_), _) => IN_A_ROUND,
-        (None, None, Some(_)) => IN_A_THIRD,
-        (None, None, None) => HISTORIES,
-    };
+    let seeds = HISTORIES.of_this_run();
+    let first = number("SKYWARD_FIRST").unwrap_or(seeds.start);
+    let count = minutes.map_or(seeds.end - seeds.start, |_| u64::MAX - first);
     let count = number("SKYWARD_HISTORIES").unwrap_or(count);
     let time = minutes.map(|minutes| Duration::from_secs(60 * minutes));
     let outcome = tell(first..first + count, TOLD, time, history);

@@ -19,7 +19,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{KEY, SECRET, deleted, order, provider_at, reference, released, scope};
+use crate::{KEY, PATIENCE, SECRET, deleted, order, provider_at, reference, released, scope};
 
 /// A simulator, for one test: faults, stock and clock are its own.
 struct Server {
@@ -102,7 +102,7 @@ fn provider(server: &Server) -> Arc<dyn Provider> {
 /// Waits for the machine to run.
 async fn running(server: &Server, provider: &dyn Provider, order: &Order, id: &str) {
     let machine = reference(order, Some(id.to_owned()));
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let phase = provider.get(&machine).await.unwrap().map(|found| found.phase);
         if phase == Some(ProviderPhase::Running) {
@@ -230,7 +230,7 @@ async fn ordering_twice_gives_one_machine() {
         ..order.clone()
     };
     // Its token is used, so EC2 refuses it: the machine is looked for, and shows up.
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     let again = loop {
         match provider.create(&changed).await {
             Ok(again) => break again,
@@ -266,7 +266,7 @@ async fn a_lost_answer_leaves_a_machine_that_is_found_by_its_mark() {
         assert!(!error.to_string().contains(SECRET), "{error}");
         // The machine was made, and shows up later.
         let machine = reference(&order, None);
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let found = loop {
             if let Some(found) = provider.get(&machine).await.unwrap() {
                 break found;
@@ -434,7 +434,7 @@ async fn a_spot_machine_that_is_taken_back_says_so() {
     )
     .await;
     let machine = reference(&order, Some(accepted.id));
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     let failure = loop {
         match provider.get(&machine).await.unwrap().map(|found| found.phase) {
             Some(ProviderPhase::Failed(failure)) => break failure,

@@ -29,6 +29,9 @@ const CLUSTER: &str = "6f0d3c3e-0000-4000-8000-000000000001";
 const REGION: &str = "us-east-1";
 const KEY: &str = "AKIAEXAMPLE";
 const SECRET: &str = "canary-of-the-secret-key";
+/// How long a request, or what is asked again and again, may take: unit tests get what stories on a cluster leave of the
+/// processors (hack/test.sh), and moto's list of instance types takes some seconds of one.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A moment of real time.
 async fn moment() {
@@ -41,7 +44,7 @@ fn provider_at(server: SocketAddr, prices: Option<String>, settings: serde_json:
     connect(Account {
         provider: "aws-main".to_owned(),
         settings,
-        request_timeout: Duration::from_secs(30),
+        request_timeout: PATIENCE,
         credentials: Credentials::new([
             ("AWS_ACCESS_KEY_ID".to_owned(), Secret::new(KEY)),
             ("AWS_SECRET_ACCESS_KEY".to_owned(), Secret::new(SECRET)),
@@ -102,7 +105,7 @@ fn scope(pool: Option<&str>) -> Scope {
 
 /// Deletes a machine; `tick` lets time pass between two looks.
 async fn deleted(provider: &dyn Provider, machine: &MachineRef, tick: impl AsyncFn()) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while provider.delete(machine).await.unwrap() == Deletion::InProgress {
         assert!(Instant::now() < deadline, "it is not gone");
         tick().await;
@@ -116,7 +119,7 @@ async fn released(provider: &dyn Provider, pool: &str, tick: impl AsyncFn()) {
         pool_uid: format!("uid-of-{pool}"),
         regions: vec![REGION.to_owned()],
     };
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while provider.release(&pool).await.unwrap() == Deletion::InProgress {
         assert!(Instant::now() < deadline, "the Pool's things are still in use");
         tick().await;

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     process::{Child, Command, Stdio},
     sync::{Arc, OnceLock, Weak},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use parking_lot::Mutex;
@@ -17,7 +17,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{deleted, moment, order, provider_at, reference, released, scope};
+use crate::{PATIENCE, deleted, moment, order, provider_at, reference, released, scope};
 
 /// A moto of our own, ended with the tests that use it.
 struct Server {
@@ -33,7 +33,7 @@ impl Drop for Server {
 }
 
 async fn answers(server: &Server) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(server.address).await.is_err() {
         assert!(Instant::now() < deadline, "the server did not start");
         moment().await;
