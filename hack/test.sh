@@ -217,14 +217,13 @@ test_env() {
   settings=$(OPERATOR_IMAGE=$OPERATOR_IMAGE NODE_IMAGE=$NODE_IMAGE hack/test-env.sh "$KUBECONFIG_TEST") && eval "$settings"
 }
 
-# The second cluster goes when its stories are over: idle, it would take some of the time of the stories that follow. Of a story
+# The second cluster goes when its stories are over: idle, it would take some of the time of others. Of a story
 # that failed it is the evidence.
 end_apart() {
   local program
   [ "${OUTCOME[apart]:-}" = ok ] && [ -z "${KEEP:-}" ] || return 0
   for program in $(programs_apart); do [ "${OUTCOME[e2e-$program]:-}" = ok ] || return 0; done
   stage apart-down apart 0 "second cluster down" apart_down
-  [ "${OUTCOME[apart-down]}" != ok ] || BROUGHT_APART=no
 }
 # What its API server wrote down stays, for `permissions`.
 apart_down() {
@@ -448,21 +447,24 @@ story() {
   stage "e2e-$1" "$2" 45 "end-to-end: $1" "${runner[@]}" "${command[@]}" "${@:5}" --test-threads="${TEST_THREADS:-$3}"
 }
 # One program after the other, since each installs the operator as it needs it. All but these two take it away, or need it
-# untouched for minutes, and mostly wait: they have a cluster for themselves. The stories of e2e come last, with nothing beside
+# untouched for minutes, and mostly wait: they have a cluster for themselves. The stories of e2e come last, with no unit tests beside
 # them: most of them work more than they wait, and machines that get their packages while the controller is killed need their time.
 stories() {
-  story alone stories 12 clouds alone::
-  story clouds stories 18 clouds --skip alone::
-  join apart
-  end_apart
+  # The kills need the controller to themselves for minutes. `alone::restored` does for its first minute, and then waits for longer than
+  # other stories take.
+  story alone stories 12 clouds alone::kills
+  story clouds stories 18 clouds --skip alone::kills
   join units
   # Ten are at work at a time, beside those that wait for their turn to kill the controller (tests/e2e/main.rs).
   story e2e stories 16 e2e
+  join apart
+  [ "${OUTCOME[apart-down]:-}" != ok ] || BROUGHT_APART=no
 }
 stories_apart() {
   local program
   stage apart stories 0 "a second cluster" in_subshell bring_apart
   for program in $(programs_apart); do story "$program" apart 12 "$program"; done
+  end_apart
 }
 programs_apart() { sed 's/ .*//' "$PRINTED/programs" 2>/dev/null | grep -vx -e clouds -e e2e; }
 before_the_cluster() {
