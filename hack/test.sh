@@ -225,6 +225,7 @@ end_apart() {
   for program in $(programs_apart); do [ "${OUTCOME[e2e-$program]:-}" = ok ] || return 0; done
   stage apart-down apart 0 "second cluster down" apart_down
 }
+apart_is_there() { [ "$BROUGHT_APART" = yes ] && [ "${OUTCOME[apart-down]:-}" != ok ]; }
 # What its API server wrote down stays, for `permissions`.
 apart_down() {
   mkdir "$PRINTED/audit-apart" && cp "$SKYWARD_STATE-apart"/log/audit*.log "$PRINTED/audit-apart" && apart hack/cluster/cluster.sh down
@@ -245,7 +246,7 @@ keep_evidence() {
   local to
   to=$SKYWARD_LOG_DIR/test-$(date +%Y%m%d-%H%M%S)
   evidence_of "$to" "$SKYWARD_STATE" "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$KUBECONFIG_TEST"
-  if [ "$BROUGHT_APART" = yes ]; then
+  if apart_is_there; then
     evidence_of "$to-apart" "$SKYWARD_STATE-apart" inside_apart "$SKYWARD_BIN_DIR/kubectl" --kubeconfig "$SKYWARD_STATE-apart/kubeconfig"
   fi
 }
@@ -304,7 +305,7 @@ finish() {
   for id in "${!OUTCOME[@]}"; do [ "${OUTCOME[$id]}" = ok ] || failed=1; done
   if ((failed || rc)) && [[ ${OUTCOME[cluster]:-} =~ ^(ok|failed)$ ]]; then keep_evidence; fi
   # Where the first one goes, too, the second one goes with it.
-  if [ "$BROUGHT_APART" = yes ] && [ "$CLUSTER_IS_NEW${KEEP:-}" = no ]; then apart hack/cluster/cluster.sh down || failed=1; fi
+  if apart_is_there && [ "$CLUSTER_IS_NEW${KEEP:-}" = no ]; then apart hack/cluster/cluster.sh down || failed=1; fi
   if [ "$CLUSTER_IS_NEW" = yes ]; then
     if [ -n "${KEEP:-}" ]; then
       say "The cluster stays (KEEP=$KEEP). KUBECONFIG=$KUBECONFIG_TEST; 'make cluster-down' removes it."
@@ -458,7 +459,6 @@ stories() {
   # Ten are at work at a time, beside those that wait for their turn to kill the controller (tests/e2e/main.rs).
   story e2e stories 16 e2e
   join apart
-  [ "${OUTCOME[apart-down]:-}" != ok ] || BROUGHT_APART=no
 }
 stories_apart() {
   local program

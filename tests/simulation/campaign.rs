@@ -32,6 +32,7 @@ use crate::{
     time::{MINUTE, Moment, SECOND},
 };
 
+/// Histories of users, clouds and processes to whom anything may happen.
 const HISTORIES: Seeds = Seeds {
     in_a_third: 340,
     in_a_round: 2_000,
